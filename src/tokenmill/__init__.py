@@ -1,0 +1,51 @@
+"""tokenmill: raw text to a verified token store, once, at the speed of the fastest tokenizer engine.
+
+import tokenmill as tm
+
+store = tm.build("data/*.jsonl.zst", "path/to/tokenizer.json", "corpus/")
+store[17], store.num_tokens, store.locate(17)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenmill.building import build as build
+    from tokenmill.encoding import Tokenizer as Tokenizer
+    from tokenmill.encoding import load_tokenizer as load_tokenizer
+    from tokenmill.reading import Source as Source
+    from tokenmill.reading import read as read
+    from tokenmill.store import Store as Store
+    from tokenmill.store import open_store as open
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Nothing is imported until it is asked for: `import tokenmill` costs next to nothing.
+_HOMES = {
+    "Source": ("tokenmill.reading", "Source"),
+    "Store": ("tokenmill.store", "Store"),
+    "Tokenizer": ("tokenmill.encoding", "Tokenizer"),
+    "build": ("tokenmill.building", "build"),
+    "errors": ("tokenmill.errors", None),
+    "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
+    "open": ("tokenmill.store", "open_store"),
+    "read": ("tokenmill.reading", "read"),
+}
+
+__all__ = ["Source", "Store", "Tokenizer", "build", "errors", "load_tokenizer", "open", "read"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    try:
+        module, attribute = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'tokenmill' has no attribute {name!r}") from None
+    home = importlib.import_module(module)
+    return home if attribute is None else getattr(home, attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

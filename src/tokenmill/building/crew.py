@@ -1,0 +1,92 @@
+"""Who does the tasks. One contract; here the simplest of it: this very process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from tokenmill.batch import BLOCK_BYTES
+from tokenmill.building.plan import Task
+from tokenmill.events import Event
+
+Failures = dict[str, list[dict[str, str]]]
+
+
+class Crew(Protocol):
+    """Does tasks, each into a shard with a receipt. Where and how many at a time is its own affair."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def start(self) -> None:
+        """Get ready, if that takes time; work follows or not."""
+
+    def describe(self) -> str:
+        """What it is, in a few words for the user."""
+        ...
+
+    def begin(self, setup: dict[str, Any]) -> None:
+        """What every task of this build needs: JSON values only."""
+
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
+        """Do tasks. Returns the files that failed, by task; raises what no retry can mend."""
+        ...
+
+
+class Inside:
+    """A crew of one: the calling process. For small inputs and for debugging."""
+
+    def __init__(self, memory: int, emit: Callable[[Event], None]) -> None:
+        self.memory, self.emit = memory, emit
+
+    def __enter__(self) -> Inside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def describe(self) -> str:
+        return "inside this process"
+
+    def begin(self, setup: dict[str, Any]) -> None:
+        from tokenmill.encoding import Encoder
+        from tokenmill.reading import Source
+
+        self.shards = Path(setup["shards"])
+        self.source = Source(files=(), inputs=(), **setup["source"])
+        self.encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
+
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
+        from tokenmill.building.work import encode_task
+
+        failures: Failures = {}
+        for task in tasks:
+            writer, facts = encode_task(
+                task,
+                self.source,
+                self.encoder,
+                self.shards,
+                block_bytes=block_size(self.memory),
+                advance=self._advance,
+            )
+            if facts["failed"]:
+                failures[task.id] = facts["failed"]
+            if facts["failed"] and not facts["pieces"]:
+                writer.discard()
+                continue
+            writer.commit(**facts)
+            self.emit({"event": "shard", "id": task.id})
+        return failures
+
+    def _advance(self, source: int, text: int, documents: int, tokens: int) -> None:
+        self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
+
+
+def block_size(memory: int) -> int:
+    """Text to encode at once: what the engine likes best, or less where memory is short. Never changes a result."""
+    return max(1 << 18, min(BLOCK_BYTES, memory // 64))

@@ -1,0 +1,239 @@
+"""Workers on this machine, supervised: started, fed, watched, replaced, and never waited for in vain.
+
+A worker that dies is noticed at once, because its pipe closes. Its task is given to another. If a task dies in the same
+block three times, the block's documents are encoded one by one; the one that kills three more, alone, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tokenmill import errors
+from tokenmill.building.crew import block_size
+from tokenmill.building.plan import Task
+from tokenmill.building.progress import human
+from tokenmill.building.work import Care
+from tokenmill.building.worker import resident_bytes
+from tokenmill.events import Event
+
+STRIKES = 3  # deaths in one block before its documents are tried one by one; at one document, before it is left out
+TASK_STRIKES = 30  # deaths anywhere in a task before its files are given up
+START_STRIKES = 3  # workers in a row that fail before they are ready
+START_KILLS = 30  # the same, killed from outside
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    buffer: bytes = b""
+    stderr: bytes = b""
+    ready: bool = False
+    running: Task | None = None
+    unfinished: dict[str, Task] = field(default_factory=dict)  # given, and no receipt yet
+    at: tuple[int, int] | None = None
+    retiring: bool = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            assert self.process.stdin is not None
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it died; its closed output says so
+
+
+class Workers:
+    """A crew of processes. Start it early: they get ready while the work is still being planned."""
+
+    def __init__(self, count: int, memory: int, emit: Callable[[Event], None]) -> None:
+        self.count, self.memory, self.emit = count, memory, emit
+        self.selector = selectors.DefaultSelector()
+        self.setup: dict[str, Any] | None = None
+        self.workers: list[_Worker] = []
+        self.queue: deque[Task] = deque()
+        self.cares: dict[str, Care] = {}
+        self.strikes: Counter[tuple[str, Any]] = Counter()
+        self.failures: dict[str, list[dict[str, str]]] = {}
+        self.died_unready = 0
+
+    def start(self) -> None:
+        while len(self.workers) < self.count:
+            self._start()
+
+    def describe(self) -> str:
+        return f"{self.count} {'worker' if self.count == 1 else 'workers'} of at most {human(self.memory)}"
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.process.wait()
+            for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except OSError:
+                        pass
+        self.selector.close()
+
+    def begin(self, setup: dict[str, Any]) -> None:
+        """Tell every worker, and every one to come, what the build is."""
+        self.setup = {**setup, "block_bytes": block_size(self.memory), "memory": self.memory}
+        for worker in self.workers:
+            worker.send({"setup": self.setup})
+
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> dict[str, list[dict[str, str]]]:
+        """Do tasks, the largest first. Returns the files that failed, by task; raises what no retry can mend."""
+        self.failures = {}
+        self.is_done = is_done
+        self.queue.extend(sorted(tasks, key=lambda task: -task.nbytes))
+        self.count = min(self.count, len(self.queue))
+        self.start()
+        for worker in list(self.workers):
+            self._give(worker)
+        looked = 0.0
+        while self.queue or any(worker.unfinished for worker in self.workers):
+            for key, _ in self.selector.select(timeout=0.5):
+                worker, stream = key.data
+                self._read(worker, stream, key.fd)
+            if time.monotonic() - looked > 0.25:
+                looked = time.monotonic()
+                self.emit({"event": "memory", "bytes": self.resident_bytes()})
+        return self.failures
+
+    def resident_bytes(self) -> int:
+        return resident_bytes() + sum(resident_bytes(worker.process.pid) for worker in self.workers)
+
+    def _start(self) -> None:
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tokenmill.building.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        worker = _Worker(process)
+        self.workers.append(worker)
+        for stream in ("stdout", "stderr"):
+            pipe = getattr(process, stream)
+            os.set_blocking(pipe.fileno(), False)
+            self.selector.register(pipe, selectors.EVENT_READ, (worker, stream))
+        if self.setup is not None:
+            worker.send({"setup": self.setup})
+
+    def _read(self, worker: _Worker, stream: str, descriptor: int) -> None:
+        data = b""
+        try:
+            while chunk := os.read(descriptor, 1 << 16):
+                data += chunk
+        except BlockingIOError:
+            pass
+        else:  # closed
+            self.selector.unregister(descriptor)
+            if stream == "stdout":
+                self._handle(worker, data)
+                self._buried(worker)
+                return
+        if stream == "stderr":
+            worker.stderr = (worker.stderr + data)[-4000:]
+        else:
+            self._handle(worker, data)
+
+    def _handle(self, worker: _Worker, data: bytes) -> None:
+        *lines, worker.buffer = (worker.buffer + data).split(b"\n")
+        for line in lines:
+            self._message(worker, json.loads(line))
+
+    def _message(self, worker: _Worker, message: dict[str, Any]) -> None:
+        if "at" in message:
+            worker.at = tuple(message["at"])
+        elif "did" in message:
+            source, text, documents, tokens = message["did"]
+            self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
+        elif "ready" in message:
+            worker.ready, self.died_unready = True, 0
+        elif "free" in message:
+            worker.running, worker.at = None, None
+            self._give(worker)
+        elif "done" in message:
+            del worker.unfinished[message["done"]]
+            if message["failed_files"]:
+                self.failures[message["done"]] = message["failed_files"]
+            self.emit({"event": "shard", "id": message["done"]})
+        elif "failed" in message:
+            del worker.unfinished[message["failed"]]
+            self.failures[message["failed"]] = message["files"]
+        elif "fatal" in message:
+            kind = getattr(errors, message["fatal"]["type"], errors.BuildError)
+            raise kind(message["fatal"]["message"])
+
+    def _give(self, worker: _Worker) -> None:
+        """The next task for a worker that encodes nothing; or none, if it has grown too large."""
+        if worker.retiring or not self.queue:
+            return
+        if worker.ready and resident_bytes(worker.process.pid) > self.memory:
+            self.emit({"event": "recycle", "pid": worker.process.pid})
+            worker.retiring = True
+            worker.send({"stop": True})
+            self._start()
+            self._give(self.workers[-1])
+            return
+        task = self.queue.popleft()
+        worker.running, worker.at = task, None
+        worker.unfinished[task.id] = task
+        care = self.cares.get(task.id, Care())
+        worker.send({"task": task.to_json(), "care": asdict(care)})
+
+    def _buried(self, worker: _Worker) -> None:
+        """A worker is gone: take its tasks back, learn from where it died, replace it."""
+        self.workers.remove(worker)
+        code = worker.process.wait()
+        lost = [task for task in worker.unfinished.values() if not self.is_done(task)]
+        if not worker.retiring or lost:
+            self.emit({"event": "worker died", "pid": worker.process.pid, "code": code, "at": worker.at})
+        if not worker.ready:
+            self.died_unready += 1
+            if self.died_unready >= (START_STRIKES if code >= 0 else START_KILLS):
+                raise errors.BuildError(
+                    f"{self.died_unready} workers in a row died before they could start (exit {code}):\n"
+                    + worker.stderr.decode(errors="replace")[-1500:]
+                )
+        for task in lost:
+            if task is worker.running and worker.ready:
+                self._strike(task, worker.at, code)
+            if task.id not in self.failures:
+                self.queue.appendleft(task)
+        if not worker.retiring and (self.queue or self.workers == []):
+            self._start()
+            self._give(self.workers[-1])
+
+    def _strike(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
+        care = self.cares.setdefault(task.id, Care())
+        self.strikes[task.id, None] += 1
+        self.strikes[task.id, at] += 1
+        if at is not None and self.strikes[task.id, at] >= STRIKES:
+            if at[1] - at[0] > 1:
+                care.one_by_one = at
+            else:
+                care.poison.append(at[0])
+                self.emit({"event": "poison", "task": task.id, "document": at[0], "code": code})
+            self.strikes[task.id, None] = self.strikes[task.id, at] = 0
+        elif self.strikes[task.id, None] >= TASK_STRIKES:
+            why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
+            self.failures[task.id] = [{"file": piece.file.shown, "error": why} for piece in task.pieces]
+            del self.cares[task.id]
+
+

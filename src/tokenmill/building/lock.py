@@ -1,0 +1,37 @@
+"""One build at a time in a folder. The lock is the kernel's: it is gone the moment its holder is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokenmill.errors import BuildError, LockedError
+from tokenmill.store.files import writing
+
+
+@contextmanager
+def build_lock(folder: Path) -> Iterator[None]:
+    """Hold the right to write a store; LockedError if another process has it."""
+    import fcntl
+
+    path = folder / ".lock"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise BuildError(f"cannot write into {folder}: permission denied; choose another folder with -o")
+        handle = open(path, "a+")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "unknown"
+            raise LockedError(
+                f"{folder} is being written by another build (process {holder}); wait for it, or choose another folder"
+            ) from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield

@@ -1,0 +1,82 @@
+"""What this process may use of the machine: cores and memory, as affinity and cgroups allow."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tokenmill.errors import UsageError
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+WORKER_BYTES = 256 << 20  # a worker below this would spend its time reloading the engine
+
+
+def parse_size(size: str | int, option: str) -> int:
+    """Bytes from "64MB", "1.5GiB" or a number."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", str(size).lower())
+    if match:
+        number, unit = match.groups()
+        unit = unit if not unit or unit.endswith("b") else unit + "b"
+        if unit in _UNITS and float(number) > 0:
+            return int(float(number) * _UNITS[unit])
+    raise UsageError(f"{option}={size!r} is not a size; write it like 64MB, 4GB or 1.5GiB")
+
+
+def usable_cores() -> int:
+    """Physical cores this process may run on; two hyperthreads of one core count once."""
+    try:
+        allowed = os.sched_getaffinity(0)
+    except AttributeError:  # not on every system
+        return max(1, os.cpu_count() or 1)
+    cores = set()
+    for cpu in allowed:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            cores.add(siblings.read_text().strip())
+        except OSError:
+            cores.add(str(cpu))
+    quota = _cpu_quota()
+    return max(1, min(len(cores), int(quota + 0.5)) if quota else len(cores))
+
+
+def available_memory() -> int:
+    """Bytes this process could still take without hurting anyone."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    for limit_file, usage_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        limit, usage = _number(limit_file), _number(usage_file)
+        if limit is not None and usage is not None:
+            free = min(free, max(0, limit - usage))
+    return free
+
+
+def share_out(workers: int | None, memory: str | int | None, option_cores: int | None = None) -> tuple[int, int]:
+    """How many workers, and how many bytes each may grow to."""
+    budget = parse_size(memory, "memory") if memory is not None else available_memory() // 2
+    wanted = workers if workers is not None else (option_cores or usable_cores())
+    count = max(1, min(wanted, budget // WORKER_BYTES))
+    return count, max(budget // count, WORKER_BYTES // 2)
+
+
+def _cpu_quota() -> float | None:
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    quota_us, period_us = _number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    return quota_us / period_us if quota_us and period_us and quota_us > 0 else None
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,147 @@
+"""What people see while a build runs: a bar on a terminal or in a notebook, plain lines elsewhere, and the log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import UsageError
+from tokenmill.events import Event, EventLog
+from tokenmill.store.files import writing
+
+MODES = ("auto", "bar", "plain", "quiet", "verbose")
+_UNLOGGED = ("did", "memory")  # many a second: for the bar only
+PLAIN_SECONDS = 10.0
+
+
+class Progress:
+    """Takes every event of a build and passes it on to the log and to whoever watches."""
+
+    def __init__(self, mode: str | Callable[[Event], None] | None, folder: Path) -> None:
+        if isinstance(mode, str) and mode not in MODES:
+            raise UsageError(f"progress={mode!r} is not one of {', '.join(MODES)}, or a function")
+        with writing(folder):
+            self._log = EventLog(folder / "events.jsonl")
+        self._watch: Callable[[Event], None] = mode if callable(mode) else Terminal(mode or "auto")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None:
+            self.emit({"event": "stopped", "why": f"{type(error).__name__}: {error}"[:500]})
+        if isinstance(self._watch, Terminal):
+            self._watch.close()
+        self._log.close()
+
+    def emit(self, event: Event) -> None:
+        if event["event"] not in _UNLOGGED:
+            self._log(event)
+        self._watch(event)
+
+
+class Terminal:
+    """Events as something to look at, on standard error."""
+
+    def __init__(self, mode: str) -> None:
+        shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self.mode = ("bar" if shown else "plain") if mode == "auto" else mode
+        self.bar: Any = None
+        self.began = self.spoke = time.monotonic()
+        self.tokens = self.source = self.total = self.memory = 0
+
+    def __call__(self, event: Event) -> None:
+        handler = getattr(self, "on_" + event["event"].replace(" ", "_"), None)
+        if handler is not None and self.mode != "quiet":
+            handler(event)
+
+    def say(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def on_plan(self, event: Event) -> None:
+        self.say(
+            f"{human(event['source_bytes'])} in {event['files']:,} {'file' if event['files'] == 1 else 'files'}"
+            f" -> {event['shards']:,} {'shard' if event['shards'] == 1 else 'shards'};"
+            f" tokenizer {event['tokenizer']} ({event['vocab_size']:,} ids as {event['dtype']}, eos {event['eos']});"
+            f" engine {event['engine']}: {event['proof']}; {event['workers']}"
+        )
+        if event["left_out"]:
+            self.say(f"left out {event['left_out']:,} files whose names promise no text; --format takes them")
+        if event["done"]:
+            self.say(f"resuming: {event['done']:,} of {event['shards']:,} shards are done already")
+
+    def on_start(self, event: Event) -> None:
+        self.began, self.total = time.monotonic(), event["source_bytes"]
+        if self.mode == "bar":
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=self.total, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False)
+
+    def on_did(self, event: Event) -> None:
+        self.source += event["source"]
+        self.tokens += event["tokens"]
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"{human(self.tokens / seconds, '')}tok/s, {human(self.memory)}", refresh=False)
+            self.bar.update(event["source"])
+        elif time.monotonic() - self.spoke > PLAIN_SECONDS:
+            self.spoke = time.monotonic()
+            left = (self.total - self.source) * seconds / max(self.source, 1)
+            self.say(
+                f"{100 * self.source / max(self.total, 1):.0f}% of {human(self.total)}, {human(self.source / seconds)}/s,"
+                f" {human(self.tokens / seconds, '')}tok/s, {left:,.0f} s left, {human(self.memory)} of memory"
+            )
+
+    def on_memory(self, event: Event) -> None:
+        self.memory = event["bytes"]
+
+    def on_shard(self, event: Event) -> None:
+        if self.mode == "verbose":
+            self.say(f"shard {event['id']} done")
+
+    def on_worker_died(self, event: Event) -> None:
+        self.say(f"a worker died (exit {event['code']}); its task is given to another")
+
+    def on_poison(self, event: Event) -> None:
+        self.say(f"document {event['document']} of task {event['task']} kills the engine and is quarantined")
+
+    def on_note(self, event: Event) -> None:
+        self.say(event["text"])
+
+    def on_failed(self, event: Event) -> None:
+        self.say(f"failed: {event['error']}")
+
+    def on_up_to_date(self, event: Event) -> None:
+        self.say(f"up to date: {event['documents']:,} documents, {event['tokens']:,} tokens in {event['path']}")
+
+    def on_finished(self, event: Event) -> None:
+        self.close()
+        seconds = max(event["seconds"], 1e-9)
+        quarantined = sum(event["quarantined"].values())
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in event["quarantined"].items())
+        self.say(
+            f"done in {seconds:.1f} s ({human(event['done_bytes'] / seconds)}/s): {event['documents'] + quarantined:,} documents in ="
+            f" {event['documents']:,} out + {quarantined:,} quarantined{f' ({reasons})' if reasons else ''};"
+            f" {event['tokens']:,} tokens"
+        )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def human(number: float, unit: str = "B") -> str:
+    """1234567 -> "1.2 MB"."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(number) < 1000:
+            break
+        if prefix != "T":
+            number /= 1000
+    return f"{number:.0f} {unit}" if prefix == "" else f"{number:.1f} {prefix}{unit}"

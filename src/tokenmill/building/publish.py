@@ -1,0 +1,106 @@
+"""Receipts -> manifest: the moment a store comes to be, in one rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tokenmill.batch import BLANK
+from tokenmill.building.plan import Task
+from tokenmill.errors import BuildError
+from tokenmill.store import Manifest, content_digest, store_fingerprint
+from tokenmill.store.files import canonical, digest, sync_folder, writing
+from tokenmill.store.shard import receipt_path
+
+QUARANTINE = "quarantine.jsonl"
+_OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.\d+\.tmp)?")
+
+
+def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[str, list[dict[str, str]]]) -> Manifest:
+    """Put finished shards in order, count everything, and replace the manifest. Then sweep what it does not name."""
+    shards: list[str] = []
+    quarantined: Counter[str] = Counter()
+    rows_so_far: dict[str, int] = {}
+    with _Quarantine(folder / QUARANTINE) as quarantine:
+        for task in tasks:
+            try:
+                raw = receipt_path(folder / "shards", task.id).read_bytes()
+            except FileNotFoundError:
+                if task.id not in failures:
+                    raise BuildError(f"shard {task.id} has no receipt after the build; run it again") from None
+                continue
+            receipt = json.loads(raw)
+            pieces = receipt["pieces"]
+            shards.append(content_digest(receipt))
+            manifest.shard_ids.append(task.id)
+            manifest.shard_documents.append(receipt["documents"])
+            manifest.shard_tokens.append(receipt["tokens"])
+            manifest.receipts.append(digest(raw))
+            manifest.row_starts.append(rows_so_far.get(pieces[0]["file"], 0) if pieces else 0)
+            manifest.text_bytes += receipt["text_bytes"]
+            for piece in pieces:
+                first = rows_so_far.get(piece["file"], 0)
+                rows_so_far = {piece["file"]: first + piece["rows"]}
+                for row, count, reason, detail in piece.get("skips", ()):
+                    if reason != BLANK:
+                        quarantined[reason] += count
+                        quarantine.add(piece["file"], first + row, count, reason, detail)
+    manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
+    manifest.quarantined = dict(sorted(quarantined.items()))
+    manifest.failed = sorted(
+        (dict(entry) for entries in failures.values() for entry in entries), key=lambda entry: entry["file"]
+    )
+    manifest.complete = not manifest.failed
+    manifest.files[QUARANTINE] = quarantine.digest
+    manifest.fingerprint = store_fingerprint(
+        manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, shards
+    )
+    manifest.write(folder)
+    _sweep(folder, set(manifest.shard_ids))
+    return manifest
+
+
+class _Quarantine:
+    """quarantine.jsonl: a line for every document left out; replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.beside = path, path.with_name(f"{path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> _Quarantine:
+        import xxhash
+
+        self.hash = xxhash.xxh3_128()
+        with writing(self.path):
+            self.out = open(self.beside, "wb")
+        return self
+
+    def add(self, file: str, row: int, count: int, reason: str, detail: str) -> None:
+        for i in range(count):
+            entry: dict[str, Any] = {"file": file, "row": row + i, "reason": reason}
+            line = canonical(entry | ({"detail": detail} if detail else {})) + b"\n"
+            self.hash.update(line)
+            with writing(self.path):
+                self.out.write(line)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with writing(self.path), self.out:
+            self.out.flush()
+            os.fsync(self.out.fileno())
+        if kind is not None:
+            self.beside.unlink(missing_ok=True)
+            return
+        with writing(self.path):
+            os.replace(self.beside, self.path)
+            sync_folder(self.path.parent)
+        self.digest = self.hash.hexdigest()
+
+
+def _sweep(folder: Path, keep: set[str]) -> None:
+    """Remove shards no manifest names any more; files that are not ours are left alone."""
+    for path in (folder / "shards").iterdir():
+        if _OURS.fullmatch(path.name) and (path.name[:24] not in keep or path.name.endswith(".tmp")):
+            path.unlink(missing_ok=True)

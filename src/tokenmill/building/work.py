@@ -1,0 +1,358 @@
+"""One task: read, encode, write. The whole hot path is this loop.
+
+Text comes in blocks; small files share a block. Whatever goes wrong is confined: a bad row is skipped and counted, a
+broken file leaves no trace of itself in the shard, a document too long to cut is left out whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes
+from tokenmill.building.plan import Task
+from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
+from tokenmill.errors import DocumentError, InputError
+from tokenmill.reading import Piece, Source, read_piece, rows_before, text_weight
+from tokenmill.store import ShardWriter
+
+CRASHED = "crashed the engine"
+
+
+@dataclass(slots=True)
+class Care:
+    """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
+
+    poison: list[int] = field(default_factory=list)  # these are left out
+    one_by_one: tuple[int, int] = (0, 0)  # among these is one that kills the process
+
+
+@dataclass(slots=True)
+class _PieceCount:
+    rows: int = 0
+    documents: int = 0
+    skips: list[Skip] = field(default_factory=list)
+
+
+def encode_task(
+    task: Task, source: Source, encoder: Encoder, shards: Path, **options: Any
+) -> tuple[ShardWriter, dict[str, Any]]:
+    """Everything of a task but making it durable: the writer to commit, and the receipt's facts."""
+    writer = ShardWriter(shards, task.id, encoder.dtype)
+    try:
+        return writer, TaskRun(task, source, encoder, writer, **options).run()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+class TaskRun:
+    """Runs one task into one ShardWriter.
+
+    `announce(low, high)` is called before documents [low, high) are encoded, so that whoever watches this process knows
+    where it was if it dies; `advance` gets what was done since: source bytes (about), text bytes, documents, tokens.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: Source,
+        encoder: Encoder,
+        writer: ShardWriter,
+        *,
+        care: Care | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        announce: Callable[[int, int], None] = lambda low, high: None,
+        advance: Callable[[int, int, int, int], None] = lambda *done: None,
+    ) -> None:
+        self.task, self.source, self.encoder, self.writer = task, source, encoder, writer
+        self.care = care or Care()
+        self.poison = sorted(self.care.poison)
+        self.block_bytes = block_bytes
+        self._announce, self._advance = announce, advance
+        self.read_documents = 0  # by the reader, poison included
+        self.encoded_documents = 0  # poison not included
+        self.text_bytes = 0
+        self.pending: list[pa.LargeStringArray] = []
+        self.long: _Long | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Do the task. Returns the facts for the receipt; the writer is left ready to commit."""
+        pieces: list[dict[str, Any]] = []
+        failed: list[dict[str, str]] = []
+        left = self.task.limit
+        for piece in self.task.pieces:
+            if left is not None and left <= 0:
+                break
+            progress = _Progress(self, piece)
+            try:
+                count = self._piece(piece, left, progress)
+            except InputError as error:
+                failed.append({"file": piece.file.shown, "error": str(error)})
+                continue
+            finally:
+                progress.finish()
+            pieces.append(_entry(piece, count))
+            if left is not None:
+                left -= count.rows - sum(skip.count for skip in count.skips if skip.reason == BLANK)
+        self._encode_pending()
+        return {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
+
+    def _piece(self, piece: Piece, limit: int | None, progress: _Progress) -> _PieceCount:
+        """Read a piece. Its text waits with other small pieces' until there is a block of it.
+
+        Only once a piece fills a block by itself is it encoded before it was read to its end, and then from a mark to
+        which a failing file is rolled back.
+        """
+        count = _PieceCount()
+        mine: list[pa.LargeStringArray] = []
+        size = 0
+        mark = None
+        before = self.read_documents, self.text_bytes
+        try:
+            for texts in _first_rows(_safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
+                if self.long is not None and texts.skips and texts.skips[0].row == 0:
+                    self._abandon_long()  # the document that had begun turned out to be bad
+                values, unfinished = self._account(texts, count, piece)
+                is_long = unfinished or self.long is not None or _longest(values) > WHOLE_BYTES
+                size += text_bytes(values)
+                mine.append(values)
+                if size < self.block_bytes and not is_long:
+                    continue
+                if mark is None:
+                    self._encode_pending()
+                    mark = self.writer.mark(), self.encoded_documents
+                if is_long:
+                    self._encode(mine[:-1])
+                    self._encode_long(values, unfinished, texts, count, piece)
+                else:
+                    self._encode(mine)
+                mine, size = [], 0
+                progress.update()
+        except InputError:
+            self.long = None
+            if mark is not None:
+                self.writer.rollback(mark[0])
+                self.encoded_documents = mark[1]
+            self.read_documents, self.text_bytes = before
+            raise
+        if mark is not None:
+            self._encode(mine)
+        else:
+            self.pending += mine
+            if sum(map(text_bytes, self.pending)) >= self.block_bytes:
+                self._encode_pending()
+        return count
+
+    def _account(self, texts: Texts, count: _PieceCount, piece: Piece) -> tuple[pa.LargeStringArray, bool]:
+        """Write rows and skips down. Returns the documents to encode, and whether the last of them goes on."""
+        values, skips, unfinished = texts.values, list(texts.skips), texts.unfinished
+        first, finished = self.read_documents, len(texts.values) - texts.unfinished
+        self.read_documents += finished
+        poison = [p - first for p in self.poison if first <= p < first + len(values)]
+        if poison:
+            ended = [p for p in poison if p < finished]
+            skips = sorted([*skips, *(Skip(_nth_good(p, skips), 1, CRASHED) for p in ended)])
+            values = values.take(pa.array(np.delete(np.arange(len(values)), poison)))
+            unfinished = unfinished and len(ended) == len(poison)
+            finished -= len(ended)
+        for skip in skips:
+            self._skip(skip, count, piece)
+        count.rows += texts.rows
+        count.documents += finished
+        self.text_bytes += text_bytes(values)
+        return values, unfinished
+
+    def _skip(self, skip: Skip, count: _PieceCount, piece: Piece) -> None:
+        """Leave rows out, or stop at them if that was asked for. Row numbers are from the rows counted so far."""
+        if skip.reason != BLANK and self.source.on_error == "raise":
+            row = rows_before(piece, self.source) + count.rows + skip.row
+            what = f"{skip.reason} ({skip.detail})" if skip.detail else skip.reason
+            raise DocumentError(f"{piece.file.shown}, row {row}: {what}. Mend it, or quarantine such documents instead")
+        count.skips.append(skip._replace(row=count.rows + skip.row))
+
+    def _encode_pending(self) -> None:
+        pending, self.pending = self.pending, []
+        self._encode(pending)
+
+    def _encode(self, arrays: list[pa.LargeStringArray]) -> None:
+        arrays = [array for array in arrays if len(array)]
+        if not arrays:
+            return
+        values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        low, high = self._ordinals(len(values))
+        first, last = self.care.one_by_one
+        singly = low < last and first < high
+        for part in (values.slice(i, 1) for i in range(len(values))) if singly else (values,):
+            self._announce(*self._ordinals(len(part)))
+            self.writer.append(self.encoder.encode(part))
+            self.encoded_documents += len(part)
+
+    def _ordinals(self, count: int) -> tuple[int, int]:
+        """The next `count` documents to encode, as the reader counts them."""
+        return self._ordinal(self.encoded_documents), self._ordinal(self.encoded_documents + count - 1) + 1
+
+    def _ordinal(self, encoded: int) -> int:
+        for poison in self.poison:
+            if poison > encoded:
+                break
+            encoded += 1
+        return encoded
+
+    def _encode_long(
+        self, values: pa.LargeStringArray, unfinished: bool, texts: Texts, count: _PieceCount, piece: Piece
+    ) -> None:
+        """Encode documents among which are some too long for one call, or a part of one."""
+        for i in range(len(values)):
+            one = values.slice(i, 1)
+            goes_on = unfinished and i == len(values) - 1
+            if self.long is None and not goes_on and text_bytes(one) <= WHOLE_BYTES:
+                self._encode([one])
+                continue
+            self._announce(*self._ordinals(1))
+            if self.long is None:
+                self.long = _Long(self.encoder.long_document(), self.writer.mark())
+            self._feed(self.long, one, last=not goes_on)
+            if not goes_on:
+                refused, self.long = self.long.refused, None
+                self.encoded_documents += 1
+                if refused:
+                    count.documents -= 1
+                    row = _nth_good(i, list(texts.skips)) - texts.rows
+                    self._skip(Skip(row, 1, "too large", refused), count, piece)
+
+    def _feed(self, long: _Long, one: pa.LargeStringArray, last: bool) -> None:
+        data = memoryview(one.view(pa.large_binary())[0].as_buffer())
+        try:
+            for start in range(0, 0 if long.refused else len(data), WHOLE_BYTES):
+                ids = long.document.feed(bytes(data[start : start + WHOLE_BYTES]))
+                self.writer.append(Tokens(ids, np.empty(0, np.int64)))
+        except TooLong as error:
+            self.writer.rollback(long.mark)
+            long.refused = str(error)
+        if last and not long.refused:
+            ids = long.document.finish()
+            self.writer.append(Tokens(ids, np.array([len(ids)])))
+
+    def _abandon_long(self) -> None:
+        assert self.long is not None
+        self.writer.rollback(self.long.mark)
+        self.long = None
+
+
+@dataclass(slots=True)
+class _Long:
+    """The long document being encoded, and where the shard stood before it."""
+
+    document: LongDocument
+    mark: Any
+    refused: str = ""
+
+
+class _Progress:
+    """Tells the watcher what was done of a piece. Source bytes are guessed from text until the piece is done."""
+
+    def __init__(self, run: TaskRun, piece: Piece) -> None:
+        self.run, self.left = run, piece.nbytes
+        self.ratio = piece.file.size / max(text_weight(piece.file), 1)
+        self.text, self.documents, self.tokens = self._now()
+
+    def update(self, all_of_it: bool = False) -> None:
+        text, documents, tokens = self._now()
+        source = self.left if all_of_it else min(self.left, int((text - self.text) * self.ratio))
+        self.left -= source
+        self.run._advance(source, text - self.text, documents - self.documents, tokens - self.tokens)
+        self.text, self.documents, self.tokens = text, documents, tokens
+
+    def finish(self) -> None:
+        self.update(all_of_it=True)
+
+    def _now(self) -> tuple[int, int, int]:
+        return self.run.text_bytes, self.run.writer.documents, self.run.writer.tokens
+
+
+def _entry(piece: Piece, count: _PieceCount) -> dict[str, Any]:
+    """A piece in a receipt. What is not there is 0, None or empty."""
+    entry: dict[str, Any] = {
+        "file": piece.file.shown,
+        "size": piece.file.size,
+        "tag": piece.file.tag,
+        "start": piece.start,
+        "stop": piece.stop,
+        "rows": count.rows,
+        "documents": count.documents,
+    }
+    if count.skips:
+        entry["skips"] = [list(skip) for skip in merge_skips(sorted(count.skips))]
+    return entry
+
+
+def _safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
+    """Whatever a library raises while reading is that file's failure, not the build's."""
+    while True:
+        try:
+            texts = next(blocks)
+        except StopIteration:
+            return
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{piece.file.shown}: {type(error).__name__}: {str(error)[:300]}") from error
+        yield texts
+
+
+def _first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
+    """Blocks up to so many rows that are documents or were meant to be."""
+    if limit is None:
+        yield from blocks
+        return
+    left = limit
+    for texts in blocks:
+        blank = sum(skip.count for skip in texts.skips if skip.reason == BLANK)
+        if texts.rows - blank <= left:
+            left -= texts.rows - blank
+            yield texts
+        else:
+            yield _cut(texts, left)
+            return
+        if left == 0 and not texts.unfinished:
+            return
+
+
+def _cut(texts: Texts, rows: int) -> Texts:
+    """The first `rows` rows of a block, blank ones not counted."""
+    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.count)}
+    kept_rows = documents = 0
+    skips: list[Skip] = []
+    while rows > 0 and kept_rows < texts.rows:
+        skip = gone.get(kept_rows)
+        if skip is None:
+            documents += 1
+        else:
+            skips.append(skip._replace(row=kept_rows, count=1))
+        rows -= skip is None or skip.reason != BLANK
+        kept_rows += 1
+    return Texts(texts.values.slice(0, documents), kept_rows, skips)
+
+
+def _nth_good(n: int, skips: list[Skip]) -> int:
+    """The row of the n-th document of a block."""
+    row = n
+    for skip in sorted(skips):
+        if skip.row > row:
+            break
+        row += skip.count
+    return row
+
+
+def _longest(values: pa.LargeStringArray) -> int:
+    """Bytes of the longest document."""
+    if text_bytes(values) <= WHOLE_BYTES:
+        return text_bytes(values)
+    offsets = np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
+    return int(np.diff(offsets).max())

@@ -1,0 +1,159 @@
+"""A worker process: takes tasks as JSON lines on standard input, answers on what was standard output.
+
+It is a plain subprocess, so a build works from a script without a __main__ guard and from a notebook; and the messages
+are JSON, so nothing is ever unpickled. It does as it is told and keeps no state: the supervisor decides.
+
+    in   {"setup": {...}}   once     {"task": {...}, "care": {...}}   one at a time     {"stop": true}   after the last
+    out  {"ready": pid}     {"at": [low, high]}     {"did": [source_bytes, text_bytes, documents, tokens]}
+         {"free": id}       encoding is over, the next task may come while this one is made durable
+         {"done": id}       the receipt is on disk     {"failed": id, "files": [...]}   no file of the task could be read
+         {"fatal": {"type": ..., "message": ...}}      an error no retry will mend
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tokenmill import errors
+from tokenmill.building.plan import Task
+from tokenmill.building.work import Care, encode_task
+from tokenmill.encoding import Encoder
+from tokenmill.reading import Source
+from tokenmill.store import ShardWriter
+
+REPORT_SECONDS = 0.1
+
+
+class _Worker:
+    def __init__(self, out: int) -> None:
+        self.out = out
+        self.lock = threading.Lock()
+        self.inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.committer = ThreadPoolExecutor(1)
+        self.commits: list[Future[None]] = []
+        self.done = [0, 0, 0, 0]
+        self.reported = 0.0
+        self.refreshed_at = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        with self.lock:
+            while line:
+                line = line[os.write(self.out, line) :]
+
+    def listen(self) -> None:
+        """Take messages in; when the supervisor is gone, so is the reason to live."""
+        for line in sys.stdin.buffer:
+            self.inbox.put(json.loads(line))
+        os._exit(1)
+
+    def run(self) -> None:
+        threading.Thread(target=self.listen, daemon=True).start()
+        self.prepare(self.inbox.get()["setup"])
+        self.send({"ready": os.getpid()})
+        while "stop" not in (message := self.inbox.get()):
+            self.work(Task.from_json(message["task"]), Care(**message["care"]))
+        self.committer.shutdown()
+
+    def prepare(self, setup: dict[str, Any]) -> None:
+        self.shards = Path(setup["shards"])
+        self.source = Source(files=(), inputs=(), **setup["source"])
+        self.encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
+        self.block_bytes, self.memory = setup["block_bytes"], setup["memory"]
+
+    def work(self, task: Task, care: Care) -> None:
+        writer, facts = encode_task(
+            task,
+            self.source,
+            self.encoder,
+            self.shards,
+            care=care,
+            block_bytes=self.block_bytes,
+            announce=lambda low, high: self.send({"at": [low, high]}),
+            advance=self.advance,
+        )
+        self.report(now=True)
+        self.wait_for_commits(keep=1)
+        if not facts["pieces"] and facts["failed"]:
+            writer.discard()
+            self.send({"free": task.id})
+            self.send({"failed": task.id, "files": facts["failed"]})
+            return
+        self.commits.append(self.committer.submit(self.commit, writer, facts))
+        self.send({"free": task.id})
+
+    def commit(self, writer: ShardWriter, facts: dict[str, Any]) -> None:
+        try:
+            writer.commit(**facts)
+            self.send({"done": writer.id, "failed_files": facts["failed"]})
+        except BaseException as error:
+            self.fatal(error)
+
+    def wait_for_commits(self, keep: int) -> None:
+        while len(self.commits) > keep:
+            self.commits.pop(0).result()
+
+    def advance(self, *done: int) -> None:
+        self.done = [a + b for a, b in zip(self.done, done, strict=True)]
+        self.report()
+        self.mind_memory()
+
+    def report(self, now: bool = False) -> None:
+        if now or time.monotonic() - self.reported > REPORT_SECONDS:
+            self.send({"did": self.done})
+            self.done = [0, 0, 0, 0]
+            self.reported = time.monotonic()
+
+    def mind_memory(self) -> None:
+        """Load the engine anew when its caches have outgrown this worker's share, but not over and over."""
+        used = resident_bytes()
+        if used > max(self.memory, self.refreshed_at * 5 // 4):
+            self.encoder.refresh()
+            self.refreshed_at = resident_bytes()
+
+    def fatal(self, error: BaseException) -> None:
+        known = isinstance(error, errors.TokenmillError)
+        message = str(error) if known else "".join(traceback.format_exception(error))
+        self.send({"fatal": {"type": type(error).__name__ if known else "BuildError", "message": message}})
+        os._exit(1)
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory a process holds now."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        import psutil
+
+        try:
+            return int(psutil.Process(None if pid == "self" else int(pid)).memory_info().rss)
+        except psutil.Error:
+            return 0
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor hears it and decides
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is not a message
+    worker = _Worker(out)
+    try:
+        worker.run()
+    except BrokenPipeError:
+        os._exit(1)
+    except BaseException as error:
+        worker.fatal(error)
+
+
+if __name__ == "__main__":
+    main()

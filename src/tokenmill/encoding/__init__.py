@@ -1,0 +1,6 @@
+"""Texts -> Tokens. `load_tokenizer` says which, an engine does the work, a cut never changes an id."""
+
+from tokenmill.encoding.encoder import WHOLE_BYTES, Encoder, LongDocument, TooLong
+from tokenmill.encoding.tokenizer import Tokenizer, cache_folder, load_tokenizer
+
+__all__ = ["WHOLE_BYTES", "Encoder", "LongDocument", "TooLong", "Tokenizer", "cache_folder", "load_tokenizer"]

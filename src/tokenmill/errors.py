@@ -1,0 +1,73 @@
+"""Every error tokenmill raises on purpose, and the exit code each becomes.
+
+    TokenmillError                    1
+    |- UsageError (ValueError)        2   an option, argument or specification is wrong
+    |- InputError (OSError)           1   a source file cannot be read; the message names it
+    |- DocumentError (ValueError)     1   a bad document, with on_error="raise"; names file and row
+    |- TokenizerError (ValueError)    1   a tokenizer cannot be loaded or used
+    |- EncodingError (ValueError)     1   an engine returned something impossible
+    |- BuildError (RuntimeError)      1   the build could not go on
+    |  `- LockedError                 1   another build is writing this store
+    `- StoreError (ValueError)        3   the store is not what it should be
+       |- MissingStoreError           3   there is no store at that path
+       |- MismatchError               3   the store was built with other options
+       `- CorruptError                3   bytes on disk are damaged; names the file
+
+Each message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class TokenmillError(Exception):
+    """The root of the tree; catching it catches everything tokenmill raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(TokenmillError, ValueError):
+    """An option, argument or specification is wrong."""
+
+    exit_code = 2
+
+
+class InputError(TokenmillError, OSError):
+    """A source file cannot be read."""
+
+
+class DocumentError(TokenmillError, ValueError):
+    """A document is bad and the caller asked to stop at the first."""
+
+
+class TokenizerError(TokenmillError, ValueError):
+    """A tokenizer cannot be loaded or used."""
+
+
+class EncodingError(TokenmillError, ValueError):
+    """An engine returned something impossible, such as an id outside the vocabulary."""
+
+
+class BuildError(TokenmillError, RuntimeError):
+    """A build could not go on; what was finished is kept."""
+
+
+class LockedError(BuildError):
+    """Another build is writing the same store."""
+
+
+class StoreError(TokenmillError, ValueError):
+    """A store is not what it should be."""
+
+    exit_code = 3
+
+
+class MissingStoreError(StoreError, FileNotFoundError):
+    """There is no store at that path."""
+
+
+class MismatchError(StoreError):
+    """The store was built with other options or another tokenizer."""
+
+
+class CorruptError(StoreError):
+    """Bytes on disk are damaged."""

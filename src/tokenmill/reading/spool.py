@@ -1,0 +1,130 @@
+"""Text that is not a file becomes files: standard input, tables, datasets and iterables are written down first.
+
+This is what lets every source be planned, retried and resumed in one way. The price is one copy of the text on disk
+until the build ends. A spooled file is named by its content, so the same stream fed again resumes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from tokenmill.errors import UsageError
+from tokenmill.reading.source import CODECS, Source, SourceFile, Stream
+
+CHUNK_ROWS = 1 << 14
+_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"\x04\x22\x4d\x18": ".lz4"}
+
+
+def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:
+    """The same source with its streams written into `folder` as files; memory stays at about one chunk."""
+    if not source.streams:
+        return source
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    files: list[SourceFile] = list(source.files)
+    for stream in source.streams:
+        if stream.name.startswith("<stdin"):
+            files.append(_spool_bytes(stream, source, folder))
+        else:
+            files += _spool_tables(stream, source, folder, chunk_bytes, len(files))
+    return replace(source, files=tuple(files), streams=())
+
+
+def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
+    if source.format == "auto":
+        raise UsageError("standard input has no file name to tell its format: say --format jsonl, lines, text or csv")
+    head = stream.data.read(1 << 22)
+    codec = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
+    path = folder / "stdin"
+    digest = xxhash.xxh3_128()
+    with open(path, "wb") as out:
+        while head:
+            digest.update(head)
+            out.write(head)
+            head = stream.data.read(1 << 22)
+    named = path.with_name(f"stdin-{digest.hexdigest()}")
+    os.replace(path, named)
+    return _spooled(named, digest.hexdigest(), source.format, CODECS[codec] if codec else None, stream.name)
+
+
+def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int, first: int) -> Iterator[SourceFile]:
+    number = first
+    for table in _chunks(_tables(stream.data, source), chunk_bytes):
+        path = folder / "chunk"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=CHUNK_ROWS)
+        digest = xxhash.xxh3_128()
+        with open(path, "rb") as raw:
+            while block := raw.read(1 << 22):
+                digest.update(block)
+        named = path.with_name(f"{number:06d}-{digest.hexdigest()}.arrow")
+        os.replace(path, named)
+        yield _spooled(named, digest.hexdigest(), "arrow", None, stream.name)
+        number += 1
+
+
+def _spooled(path: Path, tag: str, format: str, codec: str | None, name: str) -> SourceFile:
+    return SourceFile(str(path), path.stat().st_size, tag, format, codec, path.name, name)
+
+
+def _chunks(tables: Iterable[pa.Table], chunk_bytes: int) -> Iterator[pa.Table]:
+    """Tables put together or cut to about `chunk_bytes`; always at least one."""
+    held: list[pa.Table] = []
+    size = 0
+    schema = None
+    for table in tables:
+        schema = table.schema
+        step = max(1, table.num_rows * chunk_bytes // max(table.nbytes, 1))
+        for low in range(0, table.num_rows, step):
+            part = table.slice(low, step)
+            held.append(part)
+            size += part.nbytes
+            if size >= chunk_bytes:
+                yield pa.concat_tables(held)
+                held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+    elif schema is None:
+        yield pa.table({"text": pa.array([], pa.large_binary())})
+
+
+def _tables(data: Any, source: Source) -> Iterator[pa.Table]:
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        data = pa.table({source.text: data})
+    if isinstance(data, pa.Table):
+        yield _needed(data, source)
+    elif isinstance(data, pa.RecordBatchReader):
+        for batch in data:
+            yield _needed(pa.Table.from_batches([batch]), source)
+    elif type(data).__module__.partition(".")[0] == "datasets":
+        for table in data.with_format("arrow").iter(batch_size=1000):
+            yield _needed(table, source)
+    else:
+        rows = iter(data)
+        while some := list(islice(rows, 1000)):
+            texts = [_encoded(item) for item in some]
+            yield pa.table({source.text: pa.array(texts, pa.large_binary())})
+
+
+def _needed(table: pa.Table, source: Source) -> pa.Table:
+    names = [name if name in table.schema.names else name.split(".")[0] for name in source.fields]
+    missing = [name for name in names if name not in table.schema.names]
+    if missing:
+        raise UsageError(f"no column {missing[0]!r}; it has {', '.join(table.schema.names)}. Choose with text=...")
+    return table.select(list(dict.fromkeys(names)))
+
+
+def _encoded(item: Any) -> bytes | None:
+    """A string as bytes, lone surrogates kept for the reader to refuse by row; anything else as a null."""
+    return item.encode("utf-8", "surrogatepass") if isinstance(item, str) else None

@@ -1,0 +1,221 @@
+"""Documents out of tables: parquet by row groups, Arrow IPC by record batches, csv and tsv as streams."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from tokenmill.batch import Skip, Texts
+from tokenmill.errors import InputError
+from tokenmill.reading.codecs import check_unchanged, open_stream, reading
+from tokenmill.reading.source import Source, SourceFile
+from tokenmill.reading.template import Template
+from tokenmill.reading.text import join_columns, no_text, valid_texts
+
+_TEXT_TYPES = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+)  # fmt: skip
+
+
+def read_parquet(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+    """The documents of row groups [start, stop). Memory: about one block, and one compressed page a column."""
+    with reading(file), open(file.path, "rb", buffering=0) as raw:
+        check_unchanged(file, raw.fileno())
+        # Buffered reads keep a huge row group from being held whole.
+        table = pq.ParquetFile(raw, buffer_size=1 << 20, pre_buffer=False)
+        check_columns(file, table.schema_arrow, source)
+        groups = range(start, table.num_row_groups if stop is None else stop)
+        for group in groups:
+            rows = _rows_per_block(table.metadata.row_group(group), source.fields, block_bytes)
+            columns = [name for name in source.fields]
+            for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+        check_unchanged(file, raw.fileno())
+
+
+def _rows_per_block(group: pq.RowGroupMetaData, fields: tuple[str, ...], block_bytes: int) -> int:
+    wanted = 0
+    for i in range(group.num_columns):
+        column = group.column(i)
+        if any(column.path_in_schema == name or column.path_in_schema.startswith(name + ".") for name in fields):
+            wanted += column.total_uncompressed_size
+    return max(1, min(group.num_rows, block_bytes * group.num_rows // max(wanted, 1)))
+
+
+def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+    """The documents of record batches [start, stop) of an Arrow file, mapped; or of a whole Arrow stream."""
+    with reading(file), pa.memory_map(file.path) as raw:
+        with open(file.path, "rb") as handle:
+            check_unchanged(file, handle.fileno())
+        if is_arrow_file(file):
+            reader = pa.ipc.open_file(raw)
+            check_columns(file, reader.schema, source)
+            batches = (reader.get_batch(i) for i in range(start, reader.num_record_batches if stop is None else stop))
+        else:
+            stream = pa.ipc.open_stream(raw)
+            check_columns(file, stream.schema, source)
+            batches = iter(stream)
+        for batch in batches:
+            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+
+
+def is_arrow_file(file: SourceFile) -> bool:
+    """Whether an Arrow IPC file has the footer that lets batches be read alone."""
+    with open(file.path, "rb") as raw:
+        return raw.read(6) == b"ARROW1"
+
+
+def read_csv(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+    """The documents of a csv or tsv file with a header. What Arrow will not parse, Python's csv module reads on from."""
+    done = 0
+    try:
+        for texts in _fast_csv(file, source, block_bytes):
+            yield texts
+            done += texts.rows
+    except pa.ArrowInvalid:
+        yield from _careful_csv(file, source, done)
+
+
+def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Texts]:
+    with open_stream(file) as stream:
+        try:
+            reader = pacsv.open_csv(
+                stream,
+                read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
+                parse_options=pacsv.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
+                convert_options=pacsv.ConvertOptions(
+                    include_columns=list(source.fields),
+                    column_types={name: pa.large_binary() for name in source.fields},
+                    strings_can_be_null=False,
+                ),
+            )
+        except (pa.ArrowKeyError, pa.ArrowInvalid):
+            with open_stream(file) as again:
+                header = next(_csv_rows(file, again), [])
+            check_columns(file, pa.schema([(name, pa.string()) for name in header]), source)
+            raise _Restart from None
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except pa.ArrowInvalid:
+                raise _Restart from None
+            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+
+
+class _Restart(pa.ArrowInvalid):
+    """Go on with the careful reader."""
+
+
+def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[Texts]:
+    """Row by row from `skip_rows` on. Costs a Python object per field: only for files the fast path cannot finish."""
+    template = Template(source.template) if source.template else None
+    with open_stream(file) as stream:
+        rows = _csv_rows(file, stream)
+        header = next(rows, [])
+        check_columns(file, pa.schema([(name, pa.string()) for name in header]), source)
+        places = [header.index(name) for name in source.fields]
+        for row, fields in enumerate(rows):
+            if row < skip_rows:
+                continue
+            if len(fields) != len(header):
+                detail = f"{len(fields)} fields where the header has {len(header)}"
+                yield no_text(Skip(0, 1, "bad csv row", detail))
+                continue
+            values = [fields[i] for i in places]
+            text = values[0] if template is None else template.join(values)
+            binary = pa.array([text.encode("utf-8", "surrogateescape")], pa.large_binary())
+            texts, skips = valid_texts(binary, None)
+            yield Texts(texts, 1, skips)
+
+
+def _csv_rows(file: SourceFile, stream: io.RawIOBase) -> Iterator[list[str]]:
+    csv.field_size_limit(1 << 30)
+    lines = io.TextIOWrapper(io.BufferedReader(stream), "utf-8-sig", "surrogateescape", newline="")
+    try:
+        yield from (row for row in csv.reader(lines, delimiter=_delimiter(file)) if row)
+    except csv.Error as error:
+        raise InputError(f"{file.shown}: {error}") from error
+
+
+def _delimiter(file: SourceFile) -> str:
+    return "\t" if file.format == "tsv" else ","
+
+
+def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
+    """A missing or non-text column is the file's fault, not each row's."""
+    for name in source.fields:
+        kind = _type_of(schema, name)
+        if kind is None:
+            raise InputError(
+                f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. Choose with --text (text=...)"
+            )
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
+        if not readable and not (source.template and not pa.types.is_nested(kind)):
+            raise InputError(f"{file.shown}: column {name!r} holds {kind}, not text. Choose with --text (text=...)")
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    if name in schema.names:
+        return schema.field(name).type
+    first, *rest = name.split(".")
+    if first not in schema.names:
+        return None
+    kind = schema.field(first).type
+    for key in rest:
+        if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
+            return None
+        kind = kind.field(key).type
+    return kind
+
+
+def _blocks(table: pa.Table, source: Source, block_bytes: int) -> Iterator[Texts]:
+    """A table's documents in blocks of about `block_bytes`."""
+    rows = max(1, table.num_rows)
+    step = max(1, min(rows, block_bytes * rows // max(table.nbytes, 1)))
+    template = Template(source.template) if source.template else None
+    for low in range(0, table.num_rows, step):
+        part = table.slice(low, step)
+        columns = [_as_binary(_pick(part, name), lenient=template is not None) for name in source.fields]
+        values = columns[0] if template is None else join_columns(template, columns)
+        yield _texts(values)
+
+
+def _pick(table: pa.Table, name: str) -> pa.Array:
+    first, *rest = [name] if name in table.schema.names else name.split(".")
+    array = table.column(first).combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    return pc.struct_field(array, rest) if rest else array
+
+
+def _as_binary(array: pa.Array, *, lenient: bool) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if lenient and not any(test(array.type) for test in _TEXT_TYPES):
+        array = array.cast(pa.large_string())
+    if array.type in (pa.string(), pa.string_view()):
+        array = array.cast(pa.large_string())
+    return array.view(pa.large_binary()) if array.type == pa.large_string() else array.cast(pa.large_binary())
+
+
+def _texts(values: pa.Array) -> Texts:
+    total = len(values)
+    if not values.null_count:
+        texts, skips = valid_texts(values, None)
+        return Texts(texts, total, skips)
+    nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+    kept = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    texts, skips = valid_texts(values.drop_null(), kept)
+    return Texts(texts, total, sorted([*skips, *(Skip(int(row), 1, "null field") for row in nulls)]))

@@ -1,0 +1,22 @@
+"""Tokens at rest: shards with receipts, a manifest over them, and the proof that no bit changed."""
+
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
+from tokenmill.store.shard import Damage, ShardWriter, content_digest, is_done, read_receipt
+from tokenmill.store.store import Location, Store, StoredTokenizer, open_store
+from tokenmill.store.verify import verify_store
+
+__all__ = [
+    "Damage",
+    "Location",
+    "Manifest",
+    "ShardWriter",
+    "Store",
+    "StoredTokenizer",
+    "content_digest",
+    "is_done",
+    "open_store",
+    "read_manifest",
+    "read_receipt",
+    "store_fingerprint",
+    "verify_store",
+]

@@ -1,0 +1,69 @@
+"""Writing so that a crash at any moment leaves the old file or the new one, and a full disk is an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from tokenmill.errors import BuildError, CorruptError
+
+CHECK_BLOCK = 4 << 20  # bytes under one checksum
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in one spelling, so that equal values are equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest(data: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write beside, fsync, rename, fsync the folder."""
+    with writing(path):
+        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            with open(beside, "wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into an error that names the path and says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(
+            f"cannot write {path}: {error.strerror or error}. What was finished is kept; mend it and run the same command"
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checked_name(name: Any) -> str:
+    """A shard id from a file, which must be a plain word: names never lead out of the store's folder."""
+    if not isinstance(name, str) or not re.fullmatch(r"[0-9a-z][0-9a-z_-]{0,99}", name):
+        raise CorruptError(f"manifest names a shard {name!r}, which no store has; the file is damaged or was forged")
+    return name

@@ -1,0 +1,91 @@
+"""manifest.json: what a store is, which shards it holds and in which order. Replaced whole, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import CorruptError, MissingStoreError, StoreError
+from tokenmill.store.files import canonical, checked_name, digest, write_atomically
+
+FORMAT = "tokenmill-store"
+VERSION = 1
+NAME = "manifest.json"
+
+
+@dataclass(slots=True, kw_only=True)
+class Manifest:
+    """The whole of a store in numbers. Shards are columns, so that a million of them still open quickly.
+
+    `options` is what the tokens depend on beside the input; `source` says where the input came from. `row_starts` gives
+    the row number, in its file, at which a shard's first piece begins. `fingerprint` covers the tokens and the
+    tokenizer and nothing else: no name, no date, no path.
+    """
+
+    options: dict[str, Any]
+    source: dict[str, Any]
+    tokenizer: dict[str, Any]
+    dtype: str
+    complete: bool = False
+    documents: int = 0
+    tokens: int = 0
+    source_bytes: int = 0
+    text_bytes: int = 0
+    quarantined: dict[str, int] = field(default_factory=dict)
+    failed: list[dict[str, str]] = field(default_factory=list)
+    shard_ids: list[str] = field(default_factory=list)
+    shard_documents: list[int] = field(default_factory=list)
+    shard_tokens: list[int] = field(default_factory=list)
+    row_starts: list[int] = field(default_factory=list)
+    receipts: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
+
+    def write(self, folder: Path) -> None:
+        body = {"format": FORMAT, "version": VERSION} | {name: getattr(self, name) for name in self.__slots__}
+        write_atomically(folder / NAME, _pretty({**body, "checksum": digest(canonical(body))}))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a manifest; any damage to it is found here."""
+    path = folder / NAME
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise MissingStoreError(f"no token store at {folder} (there is no {NAME} in it)") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    remedy = "run the build again with the same arguments: it keeps every finished shard"
+    try:
+        body = json.loads(raw)
+        checksum = body.pop("checksum")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise CorruptError(f"{path} is damaged; {remedy}") from None
+    if body.get("format") != FORMAT:
+        raise CorruptError(f"{path} is not the manifest of a token store; {remedy}")
+    if body.get("version") != VERSION:
+        raise StoreError(f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION}; upgrade tokenmill")
+    if checksum != digest(canonical(body)) or raw != _pretty({**body, "checksum": checksum}):
+        raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
+    del body["format"], body["version"]
+    try:
+        manifest = Manifest(**body)
+    except TypeError as error:
+        raise CorruptError(f"{path} is not a manifest of this version ({error}); {remedy}") from None
+    for shard_id in manifest.shard_ids:
+        checked_name(shard_id)
+    return manifest
+
+
+def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shards: list[str]) -> str:
+    """The root fingerprint: the tokenizer's, the ids put around documents, and each shard's content, in order."""
+    return hashlib.sha256(canonical([FORMAT, VERSION, tokenizer, around, dtype, shards])).hexdigest()[:32]
+
+
+def _pretty(body: dict[str, Any]) -> bytes:
+    """One line a key: short enough to read, quick enough to parse."""
+    lines = (f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()

@@ -1,0 +1,246 @@
+"""A shard at rest: token ids, document ends, and the receipt that makes them true.
+
+    <id>.npy       ids end to end, little-endian uint16 or uint32
+    <id>.ends.npy  int64, where each document ends
+    <id>.json      the receipt, written last: without it the other two are litter
+
+Both arrays are plain .npy files. Checksums cover each 4 MiB of data and the header is implied by the receipt, so a
+flipped bit anywhere is found and named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokenmill.batch import Tokens
+from tokenmill.errors import CorruptError
+from tokenmill.store.files import CHECK_BLOCK, canonical, digest, sync_folder, write_atomically, writing
+
+RECEIPT_VERSION = 1
+HEADER_BYTES = 128
+
+
+def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
+    """The header of a one-dimensional .npy file, padded to a fixed size so that it can be written last."""
+    text = f"{{'descr': '{dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': ({count},), }}"
+    body = text.ljust(HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER_BYTES - 10) + body.encode("ascii")
+
+
+class _Column:
+    """One .npy file being written: appended to, checksummed on the way, rolled back if need be."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self.path, self.dtype = path, dtype
+        self.beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        self.out: BinaryIO = open(self.beside, "wb", buffering=0)
+        self.count = 0
+        self.sums: list[str] = []
+        self.hash = xxhash.xxh3_64()
+        self.in_block = 0
+        _write_all(self.out, bytes(HEADER_BYTES))
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        data = memoryview(np.ascontiguousarray(values, self.dtype)).cast("B")
+        _write_all(self.out, data)
+        self.count += len(values)
+        while len(data):
+            take = data[: CHECK_BLOCK - self.in_block]
+            self.hash.update(take)
+            self.in_block += len(take)
+            data = data[len(take) :]
+            if self.in_block == CHECK_BLOCK:
+                self.sums.append(self.hash.hexdigest())
+                self.hash, self.in_block = xxhash.xxh3_64(), 0
+
+    def mark(self) -> tuple[Any, ...]:
+        return self.count, len(self.sums), self.hash.copy(), self.in_block
+
+    def rollback(self, mark: tuple[Any, ...]) -> None:
+        self.count, blocks, self.hash, self.in_block = mark[0], mark[1], mark[2].copy(), mark[3]
+        del self.sums[blocks:]
+        size = HEADER_BYTES + self.count * self.dtype.itemsize
+        self.out.truncate(size)
+        self.out.seek(size)
+
+    def finish(self) -> list[str]:
+        """Make the file whole and durable, still under its temporary name."""
+        if self.in_block:
+            self.sums.append(self.hash.hexdigest())
+            self.in_block = 0
+        self.out.seek(0)
+        _write_all(self.out, npy_header(self.dtype, self.count))
+        os.fsync(self.out.fileno())
+        self.out.close()
+        return self.sums
+
+    def discard(self) -> None:
+        self.out.close()
+        self.beside.unlink(missing_ok=True)
+
+
+class ShardWriter:
+    """Writes one shard. Nothing of it exists for others until `commit`; memory stays at what is appended at once."""
+
+    def __init__(self, folder: Path, shard_id: str, dtype: np.dtype[Any]) -> None:
+        self.folder, self.id, self.dtype = folder, shard_id, dtype
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._ids = _Column(folder / f"{shard_id}.npy", dtype)
+            self._ends = _Column(folder / f"{shard_id}.ends.npy", np.dtype(np.int64))
+
+    @property
+    def documents(self) -> int:
+        return self._ends.count
+
+    @property
+    def tokens(self) -> int:
+        return self._ids.count
+
+    def append(self, tokens: Tokens) -> None:
+        """Add ids and the ends among them; ids after the last end start a document that goes on."""
+        with writing(self._ids.path):
+            base = self._ids.count
+            self._ids.append(tokens.ids)
+            self._ends.append(tokens.ends + base)
+
+    def mark(self) -> tuple[Any, Any]:
+        return self._ids.mark(), self._ends.mark()
+
+    def rollback(self, mark: tuple[Any, Any]) -> None:
+        """Forget everything since `mark`."""
+        with writing(self._ids.path):
+            self._ids.rollback(mark[0])
+            self._ends.rollback(mark[1])
+
+    def commit(self, **facts: Any) -> dict[str, Any]:
+        """Publish the shard: data, fsync, rename, and then the receipt. Returns the receipt."""
+        receipt = {
+            "version": RECEIPT_VERSION,
+            "id": self.id,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "dtype": self.dtype.name,
+            "check_block": CHECK_BLOCK,
+            **facts,
+        }
+        with writing(self._ids.path):
+            receipt["checksums"] = {"ids": self._ids.finish(), "ends": self._ends.finish()}
+            for column in (self._ids, self._ends):
+                os.replace(column.beside, column.path)
+            sync_folder(self.folder)
+        write_atomically(receipt_path(self.folder, self.id), canonical(receipt))
+        return receipt
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self._ids.discard()
+        self._ends.discard()
+
+
+def receipt_path(folder: Path, shard_id: str) -> Path:
+    return folder / f"{shard_id}.json"
+
+
+def read_receipt(folder: Path, shard_id: str) -> dict[str, Any] | None:
+    """The receipt of a shard that is done; None where there is none, or only part of one."""
+    try:
+        receipt = json.loads(receipt_path(folder, shard_id).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(receipt, dict) or receipt.get("id") != shard_id or receipt.get("version") != RECEIPT_VERSION:
+        return None
+    return receipt
+
+
+def is_done(folder: Path, receipt: dict[str, Any]) -> bool:
+    """Whether a receipt's files are there in full; two stats, no reading."""
+    try:
+        return all(
+            (folder / name).stat().st_size == size for name, size in _expected_sizes(receipt).items()
+        )
+    except (OSError, KeyError, TypeError):
+        return False
+
+
+def _expected_sizes(receipt: dict[str, Any]) -> dict[str, int]:
+    shard_id = receipt["id"]
+    return {
+        f"{shard_id}.npy": HEADER_BYTES + receipt["tokens"] * np.dtype(receipt["dtype"]).itemsize,
+        f"{shard_id}.ends.npy": HEADER_BYTES + receipt["documents"] * 8,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something wrong in a store: which file, which shard (if any), and what."""
+
+    file: str
+    what: str
+    shard: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}"
+
+
+def check_shard(folder: Path, receipt: dict[str, Any]) -> list[Damage]:
+    """Read a shard through and compare every byte with its receipt. Runs at the speed of the disk."""
+    found: list[Damage] = []
+    sizes = _expected_sizes(receipt)
+    for kind, dtype, count, name in (
+        ("ids", np.dtype(receipt["dtype"]), receipt["tokens"], f"{receipt['id']}.npy"),
+        ("ends", np.dtype(np.int64), receipt["documents"], f"{receipt['id']}.ends.npy"),
+    ):
+        path = folder / name
+        try:
+            with open(path, "rb", buffering=0) as raw:
+                what = _differs(raw, npy_header(dtype, count), receipt["checksums"][kind], sizes[name])
+        except OSError as error:
+            what = error.strerror or str(error)
+        if what:
+            found.append(Damage(f"shards/{name}", what, receipt["id"]))
+    return found
+
+
+def _differs(raw: BinaryIO, header: bytes, sums: list[str], size: int) -> str | None:
+    actual = os.fstat(raw.fileno()).st_size
+    if actual != size:
+        return f"{actual} bytes where the receipt says {size}"
+    if raw.read(HEADER_BYTES) != header:
+        return "the .npy header is damaged"
+    for i, expected in enumerate(sums):
+        block = raw.read(CHECK_BLOCK)
+        if xxhash.xxh3_64_hexdigest(block) != expected:
+            return f"bytes {HEADER_BYTES + i * CHECK_BLOCK} to {HEADER_BYTES + i * CHECK_BLOCK + len(block)} are damaged"
+    return None
+
+
+def open_column(path: Path) -> npt.NDArray[Any]:
+    """A shard's array, mapped, never loaded; a file that is not the .npy it should be is a CorruptError."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise CorruptError(f"{path}: {error}; run: tokenmill verify {path.parent.parent} --repair") from error
+
+
+def content_digest(receipt: dict[str, Any]) -> str:
+    """A digest of what a shard holds, whatever it is called and wherever it came from."""
+    return digest(canonical([receipt["documents"], receipt["tokens"], receipt["dtype"], receipt["checksums"]]))
+
+
+def _write_all(out: BinaryIO, data: Any) -> None:
+    """Unbuffered writes may be short; a full disk raises here and nowhere else."""
+    view = memoryview(data)
+    while len(view):
+        view = view[out.write(view) :]

@@ -1,0 +1,215 @@
+"""A finished store: documents as zero-copy arrays, opened in milliseconds whatever its size."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import CorruptError, StoreError
+from tokenmill.store.manifest import Manifest, read_manifest
+from tokenmill.store.shard import Damage, open_column, read_receipt
+
+if TYPE_CHECKING:
+    import os
+
+    import pyarrow as pa
+
+OPEN_SHARDS = 4096  # mapped at once; the kernel allows a process some 65,000 maps
+
+
+class Location(NamedTuple):
+    """Where a document came from: the file, and its row (line, record) in it, from 0."""
+
+    file: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTokenizer:
+    """The tokenizer a store was made with. `tm.load_tokenizer(info.path)` brings it to life."""
+
+    name: str
+    fingerprint: str
+    vocab_size: int
+    eos_id: int | None
+    bos_id: int | None
+    engine: str
+    path: Path
+
+
+class Store:
+    """Tokens at rest. `store[i]` is document i, `len(store)` how many there are.
+
+    Opening reads the manifest and nothing else. Documents are views into mapped files: no copy, no load, safe to share
+    among processes. Arrays are read-only.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
+        self._ids = lru_cache(OPEN_SHARDS)(self._open_ids)
+        self._ends = lru_cache(OPEN_SHARDS)(self._open_ends)
+        self._receipt = lru_cache(64)(self._read_receipt)
+
+    def __len__(self) -> int:
+        return self.manifest.documents
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]:
+        shard, local = self._find(index)
+        ends = self._ends(shard)
+        start = int(ends[local - 1]) if local else 0
+        return self._ids(shard)[start : int(ends[local])]
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        for shard in range(self.num_shards):
+            ids, start = self._ids(shard), 0
+            for end in self._ends(shard).tolist():
+                yield ids[start:end]
+                start = end
+
+    def __repr__(self) -> str:
+        return (
+            f"Store({str(self.path)!r}, documents={len(self):,}, tokens={self.num_tokens:,}, dtype={self.dtype.name},"
+            f" shards={self.num_shards})"
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        return self.manifest.tokens
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.manifest.shard_ids)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.manifest.dtype)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same tokens by the same tokenizer, however and wherever they were built."""
+        return self.manifest.fingerprint
+
+    @property
+    def complete(self) -> bool:
+        """False while some input file could not be read; `failed` names them."""
+        return self.manifest.complete
+
+    @property
+    def failed(self) -> list[dict[str, str]]:
+        return self.manifest.failed
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        facts = self.manifest.tokenizer
+        return StoredTokenizer(
+            name=facts["name"],
+            fingerprint=facts["fingerprint"],
+            vocab_size=facts["vocab_size"],
+            eos_id=facts["eos_id"],
+            bos_id=facts["bos_id"],
+            engine=facts["engine"],
+            path=self.path / "tokenizer",
+        )
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens per document, 8 bytes each; read from the shards' ends on first use."""
+        parts = [np.diff(self._ends(shard), prepend=0) for shard in range(self.num_shards)]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def locate(self, index: int) -> Location:
+        """The file and row a document came from: arithmetic over one receipt."""
+        shard, local = self._find(index)
+        row_start, previous = self.manifest.row_starts[shard], None
+        for piece in self._receipt(shard)["pieces"]:
+            if previous is not None:
+                row_start = row_start + previous["rows"] if piece["file"] == previous["file"] else 0
+            if local < piece["documents"]:
+                return Location(piece["file"], row_start + _row_of(local, piece.get("skips", ())))
+            local -= piece["documents"]
+            previous = piece
+        raise CorruptError(f"{self.path}: the receipt of shard {self.manifest.shard_ids[shard]} lacks document {index}")
+
+    def to_arrow(self) -> pa.ChunkedArray:
+        """Every document as a list of ids, one chunk a shard, over the mapped files: no token is copied."""
+        import pyarrow as pa
+
+        chunks = []
+        for shard in range(self.num_shards):
+            offsets = np.concatenate(([0], self._ends(shard)))
+            ids = self._ids(shard)
+            values = pa.Array.from_buffers(pa.from_numpy_dtype(ids.dtype), len(ids), [None, pa.py_buffer(ids)])
+            chunks.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values))
+        return pa.chunked_array(chunks, pa.large_list(pa.from_numpy_dtype(self.dtype)))
+
+    def verify(self) -> list[Damage]:
+        """Read everything and compare it with its checksums; an empty list means not one bit differs."""
+        from tokenmill.store.verify import verify_store
+
+        return verify_store(self.path)
+
+    def _find(self, index: int) -> tuple[int, int]:
+        count = len(self)
+        wanted = index + count if index < 0 else index
+        if not 0 <= wanted < count:
+            raise IndexError(f"document {index} of a store of {count} documents")
+        shard = int(np.searchsorted(self._document_ends, wanted, side="right"))
+        before = int(self._document_ends[shard - 1]) if shard else 0
+        return shard, wanted - before
+
+    def _open_ids(self, shard: int) -> npt.NDArray[Any]:
+        return self._column(shard, ".npy", self.dtype, self.manifest.shard_tokens[shard])
+
+    def _open_ends(self, shard: int) -> npt.NDArray[Any]:
+        return self._column(shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard])
+
+    def _column(self, shard: int, suffix: str, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        path = self.path / "shards" / f"{self.manifest.shard_ids[shard]}{suffix}"
+        column = open_column(path)
+        if column.shape != (count,) or column.dtype != dtype:
+            raise CorruptError(
+                f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
+                f" run: tokenmill verify {self.path} --repair"
+            )
+        return column
+
+    def _read_receipt(self, shard: int) -> dict[str, Any]:
+        shard_id = self.manifest.shard_ids[shard]
+        receipt = read_receipt(self.path / "shards", shard_id)
+        if receipt is None:
+            raise CorruptError(
+                f"{self.path}: the receipt of shard {shard_id} is missing or damaged; run: tokenmill verify {self.path} --repair"
+            )
+        return receipt
+
+
+def _row_of(local: int, skips: Any) -> int:
+    """The row of the local-th document of a piece, past the rows that gave none."""
+    row = local
+    for first, count, *_ in skips:
+        if first > row:
+            break
+        row += count
+    return row
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Open a store. Costs milliseconds; the price does not grow with the tokens."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    if not manifest.complete:
+        if not manifest.shard_ids and not manifest.failed:
+            raise StoreError(f"{folder}: the build of this store was interrupted; run the same build again to finish it")
+        warnings.warn(
+            f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=3
+        )
+    return Store(folder, manifest)
