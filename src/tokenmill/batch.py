@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ BLANK = "blank"
 
 
 class Skip(NamedTuple):
-    """A run of source rows that became no document: `count` rows from `row`, and why."""
+    """A run of source rows that became no document: `rows` of them from `row` on, and why."""
 
     row: int
-    count: int
+    rows: int
     reason: str
     detail: str = ""
 
@@ -58,16 +58,6 @@ class Tokens:
     ends: npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a piece of work saw. documents + quarantined is what came in, always."""
-
-    documents: int = 0
-    tokens: int = 0
-    text_bytes: int = 0
-    quarantined: dict[str, int] = field(default_factory=dict)
-
-
 def text_bytes(values: pa.LargeStringArray) -> int:
     """Bytes of text in an Arrow string array; constant time."""
     if len(values) == 0:
@@ -83,8 +73,8 @@ def merge_skips(skips: list[Skip]) -> list[Skip]:
     merged: list[Skip] = []
     for skip in skips:
         last = merged[-1] if merged else None
-        if last and last.row + last.count == skip.row and last[2:] == skip[2:]:
-            merged[-1] = last._replace(count=last.count + skip.count)
+        if last and last.row + last.rows == skip.row and last[2:] == skip[2:]:
+            merged[-1] = last._replace(rows=last.rows + skip.rows)
         else:
             merged.append(skip)
     return merged

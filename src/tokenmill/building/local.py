@@ -19,10 +19,9 @@ from typing import Any
 
 from tokenmill import errors
 from tokenmill.building.crew import block_size
-from tokenmill.building.plan import Task
+from tokenmill.building.machine import resident_bytes
+from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
-from tokenmill.building.work import Care
-from tokenmill.building.worker import resident_bytes
 from tokenmill.events import Event
 
 STRIKES = 3  # deaths in one block before its documents are tried one by one; at one document, before it is left out
@@ -117,7 +116,12 @@ class Workers:
         return resident_bytes() + sum(resident_bytes(worker.process.pid) for worker in self.workers)
 
     def _start(self) -> None:
-        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "TOKENIZERS_PARALLELISM": "false",
+            "RAYON_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "tokenmill.building.worker"],
             stdin=subprocess.PIPE,
@@ -235,5 +239,3 @@ class Workers:
             why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
             self.failures[task.id] = [{"file": piece.file.shown, "error": why} for piece in task.pieces]
             del self.cares[task.id]
-
-

@@ -8,7 +8,18 @@ from pathlib import Path
 
 from tokenmill.errors import UsageError
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 WORKER_BYTES = 256 << 20  # a worker below this would spend its time reloading the engine
 
 
@@ -65,13 +76,30 @@ def share_out(workers: int | None, memory: str | int | None, option_cores: int |
     return count, max(budget // count, WORKER_BYTES // 2)
 
 
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory a process holds now."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        import psutil
+
+        try:
+            return int(psutil.Process(None if pid == "self" else int(pid)).memory_info().rss)
+        except psutil.Error:
+            return 0
+
+
 def _cpu_quota() -> float | None:
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         pass
-    quota_us, period_us = _number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    quota_us, period_us = (
+        _number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    )
     return quota_us / period_us if quota_us and period_us and quota_us > 0 else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
@@ -36,6 +36,14 @@ class Task:
     def from_json(cls, body: dict[str, Any]) -> Task:
         pieces = tuple(Piece(**{**piece, "file": SourceFile(**piece["file"])}) for piece in body["pieces"])
         return cls(body["id"], pieces, body["limit"])
+
+
+@dataclass(slots=True)
+class Care:
+    """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
+
+    poison: list[int] = field(default_factory=list)  # these are left out
+    one_by_one: tuple[int, int] = (0, 0)  # among these is one that kills the process
 
 
 def plan(source: Source, options: dict[str, Any], shard_bytes: int) -> list[Task]:

@@ -81,7 +81,9 @@ class Terminal:
         if self.mode == "bar":
             from tqdm.auto import tqdm
 
-            self.bar = tqdm(total=self.total, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False)
+            self.bar = tqdm(
+                total=self.total, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
+            )
 
     def on_did(self, event: Event) -> None:
         self.source += event["source"]
@@ -126,9 +128,9 @@ class Terminal:
         quarantined = sum(event["quarantined"].values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in event["quarantined"].items())
         self.say(
-            f"done in {seconds:.1f} s ({human(event['done_bytes'] / seconds)}/s): {event['documents'] + quarantined:,} documents in ="
-            f" {event['documents']:,} out + {quarantined:,} quarantined{f' ({reasons})' if reasons else ''};"
-            f" {event['tokens']:,} tokens"
+            f"done in {seconds:.1f} s ({human(event['done_bytes'] / seconds)}/s):"
+            f" {event['documents'] + quarantined:,} documents in = {event['documents']:,} out + {quarantined:,} quarantined"
+            f"{f' ({reasons})' if reasons else ''}; {event['tokens']:,} tokens"
         )
 
     def close(self) -> None:

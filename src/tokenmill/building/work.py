@@ -15,21 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes
-from tokenmill.building.plan import Task
+from tokenmill.building.plan import Care, Task
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before, text_weight
 from tokenmill.store import ShardWriter
 
 CRASHED = "crashed the engine"
-
-
-@dataclass(slots=True)
-class Care:
-    """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
-
-    poison: list[int] = field(default_factory=list)  # these are left out
-    one_by_one: tuple[int, int] = (0, 0)  # among these is one that kills the process
 
 
 @dataclass(slots=True)
@@ -79,6 +71,7 @@ class TaskRun:
         self.encoded_documents = 0  # poison not included
         self.text_bytes = 0
         self.pending: list[pa.LargeStringArray] = []
+        self.pending_bytes = 0
         self.long: _Long | None = None
 
     def run(self) -> dict[str, Any]:
@@ -99,7 +92,7 @@ class TaskRun:
                 progress.finish()
             pieces.append(_entry(piece, count))
             if left is not None:
-                left -= count.rows - sum(skip.count for skip in count.skips if skip.reason == BLANK)
+                left -= count.rows - sum(skip.rows for skip in count.skips if skip.reason == BLANK)
         self._encode_pending()
         return {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
 
@@ -110,6 +103,7 @@ class TaskRun:
         which a failing file is rolled back.
         """
         count = _PieceCount()
+        enough = self.block_bytes * 3 // 4
         mine: list[pa.LargeStringArray] = []
         size = 0
         mark = None
@@ -122,7 +116,7 @@ class TaskRun:
                 is_long = unfinished or self.long is not None or _longest(values) > WHOLE_BYTES
                 size += text_bytes(values)
                 mine.append(values)
-                if size < self.block_bytes and not is_long:
+                if size < enough and not is_long:
                     continue
                 if mark is None:
                     self._encode_pending()
@@ -145,7 +139,8 @@ class TaskRun:
             self._encode(mine)
         else:
             self.pending += mine
-            if sum(map(text_bytes, self.pending)) >= self.block_bytes:
+            self.pending_bytes += size
+            if self.pending_bytes >= enough:
                 self._encode_pending()
         return count
 
@@ -177,7 +172,7 @@ class TaskRun:
         count.skips.append(skip._replace(row=count.rows + skip.row))
 
     def _encode_pending(self) -> None:
-        pending, self.pending = self.pending, []
+        pending, self.pending, self.pending_bytes = self.pending, [], 0
         self._encode(pending)
 
     def _encode(self, arrays: list[pa.LargeStringArray]) -> None:
@@ -313,7 +308,7 @@ def _first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
         return
     left = limit
     for texts in blocks:
-        blank = sum(skip.count for skip in texts.skips if skip.reason == BLANK)
+        blank = sum(skip.rows for skip in texts.skips if skip.reason == BLANK)
         if texts.rows - blank <= left:
             left -= texts.rows - blank
             yield texts
@@ -326,7 +321,7 @@ def _first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
 
 def _cut(texts: Texts, rows: int) -> Texts:
     """The first `rows` rows of a block, blank ones not counted."""
-    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.count)}
+    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
     kept_rows = documents = 0
     skips: list[Skip] = []
     while rows > 0 and kept_rows < texts.rows:
@@ -334,7 +329,7 @@ def _cut(texts: Texts, rows: int) -> Texts:
         if skip is None:
             documents += 1
         else:
-            skips.append(skip._replace(row=kept_rows, count=1))
+            skips.append(skip._replace(row=kept_rows, rows=1))
         rows -= skip is None or skip.reason != BLANK
         kept_rows += 1
     return Texts(texts.values.slice(0, documents), kept_rows, skips)
@@ -346,7 +341,7 @@ def _nth_good(n: int, skips: list[Skip]) -> int:
     for skip in sorted(skips):
         if skip.row > row:
             break
-        row += skip.count
+        row += skip.rows
     return row
 
 

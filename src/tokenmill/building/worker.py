@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.plan import Task
-from tokenmill.building.work import Care, encode_task
+from tokenmill.building.machine import resident_bytes
+from tokenmill.building.plan import Care, Task
+from tokenmill.building.work import encode_task
 from tokenmill.encoding import Encoder
 from tokenmill.reading import Source
 from tokenmill.store import ShardWriter
@@ -126,20 +127,6 @@ class _Worker:
         message = str(error) if known else "".join(traceback.format_exception(error))
         self.send({"fatal": {"type": type(error).__name__ if known else "BuildError", "message": message}})
         os._exit(1)
-
-
-def resident_bytes(pid: int | str = "self") -> int:
-    """Memory a process holds now."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        import psutil
-
-        try:
-            return int(psutil.Process(None if pid == "self" else int(pid)).memory_info().rss)
-        except psutil.Error:
-            return 0
 
 
 def main() -> None:

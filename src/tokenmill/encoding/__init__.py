@@ -3,4 +3,4 @@
 from tokenmill.encoding.encoder import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.encoding.tokenizer import Tokenizer, cache_folder, load_tokenizer
 
-__all__ = ["WHOLE_BYTES", "Encoder", "LongDocument", "TooLong", "Tokenizer", "cache_folder", "load_tokenizer"]
+__all__ = ["WHOLE_BYTES", "Encoder", "LongDocument", "Tokenizer", "TooLong", "cache_folder", "load_tokenizer"]

@@ -10,8 +10,9 @@ the two characters before it and the two at it. A rule is used only after a proo
    and the pre-tokenizer see around the cut: their look-ahead is one character, and their classes are in the alphabet.
 3. No added token holds a cut, or reaches for the white space at one.
 
-Each rule cuts before a single white space with letters around it, where prose and code have plenty of places. The tokenizers that put a mark before every document (Llama 2's "▁") need the space at the cut left out of the
-second part, since their mark stands for it: that is the `drop` kind of rule, proved in the same way.
+Each rule cuts before a single white space with letters around it, where prose and code have plenty of places. The
+tokenizers that put a mark before every document (Llama 2's "▁") need the space at the cut left out of the second part,
+since their mark stands for it: that is the `drop` kind of rule, proved in the same way.
 """
 
 from __future__ import annotations

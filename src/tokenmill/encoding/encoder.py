@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokenmill.batch import Tokens
 from tokenmill.encoding.cutting import Rule, last_cut, safe_rules
 from tokenmill.encoding.engines import Engine, Ids, make_engine
 from tokenmill.errors import EncodingError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A document up to this size is encoded whole, in one call; a longer one is cut where that is proved harmless.
 WHOLE_BYTES = 16 << 20
@@ -25,7 +29,12 @@ class Encoder:
     """A tokenizer ready to work in this process: engine, `bos`, `eos` and the dtype ids are stored in."""
 
     def __init__(
-        self, engine_name: str, tokenizer_json: str, vocab_size: int, bos_id: int | None = None, eos_id: int | None = None
+        self,
+        engine_name: str,
+        tokenizer_json: str,
+        vocab_size: int,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
     ) -> None:
         self.engine: Engine = make_engine(engine_name, tokenizer_json)
         self.vocab_size = vocab_size
@@ -105,6 +114,8 @@ class LongDocument:
         return self._ids(self._held, last=True)
 
     def _ids(self, data: bytes, last: bool) -> npt.NDArray[np.unsignedinteger]:
+        import pyarrow as pa
+
         encoder = self._encoder
         ids, _ = encoder.engine.encode(pa.array([data], pa.large_binary()).view(pa.large_string()))
         encoder._check(ids)

@@ -6,13 +6,15 @@ parsed as `tokenizers` parses them and nothing added around the documents. It ru
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokenmill.errors import EncodingError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
@@ -90,6 +92,8 @@ def make_engine(name: str, tokenizer_json: str) -> Engine:
 
 def choose_engine(tokenizer_json: str, probes: list[str]) -> tuple[str, str]:
     """The fastest engine that loads this tokenizer and agrees with the reference on every probe: (name, why)."""
+    import pyarrow as pa
+
     values = pa.array(probes, pa.large_string())
     ids, offsets = ReferenceEngine(tokenizer_json).encode(values)
     try:
@@ -102,9 +106,7 @@ def choose_engine(tokenizer_json: str, probes: list[str]) -> tuple[str, str]:
     differs = next(
         i
         for i in range(len(probes))
-        if not np.array_equal(
-            ids[offsets[i] : offsets[i + 1]], fast_ids[fast_offsets[i] : fast_offsets[i + 1]]
-        )
+        if not np.array_equal(ids[offsets[i] : offsets[i + 1]], fast_ids[fast_offsets[i] : fast_offsets[i + 1]])
     )
     return "tokenizers", f"gigatoken differs from tokenizers on {probes[differs][:40]!r}"
 

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from tokenmill.encoding.encoder import Encoder
 
 # What models call the token that ends a document, where a bare tokenizer.json does not say.
-_END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>")
+_END_NAMES = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "[EOS]",
+    "<|end▁of▁sentence|>",
+    "<｜end▁of▁sentence｜>",
+)
 _BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|startoftext|>", "<｜begin▁of▁sentence｜>")
 
 
@@ -222,28 +231,23 @@ def _learn(path: Path, raw: bytes) -> dict[str, Any]:
 
     versions = [version(name) for name in ("tokenmill", "tokenizers", "gigatoken")]
     key = hashlib.sha256("\n".join(versions).encode() + b"\n" + raw).hexdigest()[:32]
-    kept = cache_folder() / "tokenizers" / f"{key}.json"
+    kept = cache_folder() / "tokenizers" / f"{key}.facts"
     try:
-        facts = json.loads(kept.read_bytes())
-        if facts["checksum"] == _checksum(facts):
-            return facts
-    except (OSError, ValueError, KeyError, TypeError):
+        checksum, body = kept.read_bytes().split(b"\n", 1)
+        if checksum == hashlib.sha256(body).hexdigest().encode():
+            return dict(json.loads(body))
+    except (OSError, ValueError):
         pass
     facts = _examine(path, raw)
-    facts["checksum"] = _checksum(facts)
+    body = json.dumps(facts).encode()
     try:  # only a cache: a read-only home is no reason to fail
         kept.parent.mkdir(parents=True, exist_ok=True)
         beside = kept.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_text(json.dumps(facts))
+        beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         os.replace(beside, kept)
     except OSError:
         pass
     return facts
-
-
-def _checksum(facts: dict[str, Any]) -> str:
-    rest = {key: value for key, value in facts.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _examine(path: Path, raw: bytes) -> dict[str, Any]:

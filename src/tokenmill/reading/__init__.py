@@ -2,6 +2,16 @@
 
 from tokenmill.reading.pieces import Piece, check_fields, read_piece, rows_before, split, text_weight
 from tokenmill.reading.source import FORMATS, Source, SourceFile, read
-from tokenmill.reading.spool import spool
 
-__all__ = ["FORMATS", "Piece", "Source", "SourceFile", "check_fields", "read", "read_piece", "rows_before", "spool", "split", "text_weight"]
+__all__ = [
+    "FORMATS",
+    "Piece",
+    "Source",
+    "SourceFile",
+    "check_fields",
+    "read",
+    "read_piece",
+    "rows_before",
+    "split",
+    "text_weight",
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -178,13 +178,13 @@ def _parse(
 
 
 def _schema(fields: tuple[str, ...]) -> pa.Schema:
-    tree: dict[str, dict] = {}
+    tree: dict[str, Any] = {}
     for name in fields:
         here = tree
         for key in name.split("."):
             here = here.setdefault(key, {})
 
-    def as_type(node: dict[str, dict]) -> pa.DataType:
+    def as_type(node: dict[str, Any]) -> pa.DataType:
         return pa.struct([(key, as_type(below)) for key, below in node.items()]) if node else pa.string()
 
     return pa.schema([(key, as_type(below)) for key, below in tree.items()])

@@ -24,10 +24,11 @@ SUFFIXES = {
     ".csv": "csv", ".tsv": "tsv",
 }  # fmt: skip
 # Taken as text when named or matched by a glob, left alone in a folder: a README.md beside the data is not data.
-PROSE_AND_CODE = frozenset(
-    ".md .markdown .rst .tex .html .htm .xml .py .pyi .ipynb .c .h .cc .cpp .hpp .cu .rs .go .java .kt .js .ts .jsx .tsx"
-    " .rb .php .swift .scala .sh .sql .r .jl .lua .pl .hs .yaml .yml .toml .log .srt .vtt".split()
-)
+PROSE_AND_CODE = frozenset({
+    ".md", ".markdown", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".pyi", ".ipynb", ".c", ".h", ".cc", ".cpp", ".hpp",
+    ".cu", ".rs", ".go", ".java", ".kt", ".js", ".ts", ".jsx", ".tsx", ".rb", ".php", ".swift", ".scala", ".sh", ".sql",
+    ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
+})  # fmt: skip
 PACKED_TABLES = ("parquet", "arrow")  # they compress inside; a codec around them would make them unseekable
 
 

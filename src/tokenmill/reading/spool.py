@@ -20,7 +20,13 @@ from tokenmill.errors import UsageError
 from tokenmill.reading.source import CODECS, Source, SourceFile, Stream
 
 CHUNK_ROWS = 1 << 14
-_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"\x04\x22\x4d\x18": ".lz4"}
+_MAGIC = {
+    b"\x1f\x8b": ".gz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"BZh": ".bz2",
+    b"\xfd7zXZ": ".xz",
+    b"\x04\x22\x4d\x18": ".lz4",
+}
 
 
 def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:

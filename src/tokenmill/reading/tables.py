@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +36,7 @@ def read_parquet(file: SourceFile, source: Source, start: int, stop: int | None,
         groups = range(start, table.num_row_groups if stop is None else stop)
         for group in groups:
             rows = _rows_per_block(table.metadata.row_group(group), source.fields, block_bytes)
-            columns = [name for name in source.fields]
-            for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+            for batch in table.iter_batches(rows, row_groups=[group], columns=list(source.fields), use_threads=False):
                 yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
         check_unchanged(file, raw.fileno())
 
@@ -47,7 +47,8 @@ def _rows_per_block(group: pq.RowGroupMetaData, fields: tuple[str, ...], block_b
         column = group.column(i)
         if any(column.path_in_schema == name or column.path_in_schema.startswith(name + ".") for name in fields):
             wanted += column.total_uncompressed_size
-    return max(1, min(group.num_rows, block_bytes * group.num_rows // max(wanted, 1)))
+    rows: int = group.num_rows
+    return max(1, min(rows, block_bytes * rows // max(wanted, 1)))
 
 
 def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
@@ -80,7 +81,7 @@ def read_csv(file: SourceFile, source: Source, start: int, stop: int | None, blo
         for texts in _fast_csv(file, source, block_bytes):
             yield texts
             done += texts.rows
-    except pa.ArrowInvalid:
+    except _Restart:
         yield from _careful_csv(file, source, done)
 
 
@@ -112,7 +113,7 @@ def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Te
             yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
 
 
-class _Restart(pa.ArrowInvalid):
+class _Restart(Exception):
     """Go on with the careful reader."""
 
 
@@ -138,9 +139,9 @@ def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[T
             yield Texts(texts, 1, skips)
 
 
-def _csv_rows(file: SourceFile, stream: io.RawIOBase) -> Iterator[list[str]]:
+def _csv_rows(file: SourceFile, stream: BinaryIO) -> Iterator[list[str]]:
     csv.field_size_limit(1 << 30)
-    lines = io.TextIOWrapper(io.BufferedReader(stream), "utf-8-sig", "surrogateescape", newline="")
+    lines = io.TextIOWrapper(io.BufferedReader(cast(io.RawIOBase, stream)), "utf-8-sig", "surrogateescape", newline="")
     try:
         yield from (row for row in csv.reader(lines, delimiter=_delimiter(file)) if row)
     except csv.Error as error:

@@ -21,7 +21,7 @@ def join(arrays: list[pa.LargeStringArray]) -> pa.LargeStringArray:
 
 def no_text(skip: Skip) -> Texts:
     """Rows that gave no document."""
-    return Texts(EMPTY, skip.count, [skip])
+    return Texts(EMPTY, skip.rows, [skip])
 
 
 def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:

@@ -23,7 +23,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    return xxhash.xxh3_128_hexdigest(data)
+    return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def write_atomically(path: Path, data: bytes) -> None:

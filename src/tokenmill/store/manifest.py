@@ -67,7 +67,9 @@ def read_manifest(folder: Path) -> Manifest:
     if body.get("format") != FORMAT:
         raise CorruptError(f"{path} is not the manifest of a token store; {remedy}")
     if body.get("version") != VERSION:
-        raise StoreError(f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION}; upgrade tokenmill")
+        raise StoreError(
+            f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION}; upgrade tokenmill"
+        )
     if checksum != digest(canonical(body)) or raw != _pretty({**body, "checksum": checksum}):
         raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
     del body["format"], body["version"]

@@ -50,7 +50,7 @@ class _Column:
         _write_all(self.out, bytes(HEADER_BYTES))
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        data = memoryview(np.ascontiguousarray(values, self.dtype)).cast("B")
+        data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
         _write_all(self.out, data)
         self.count += len(values)
         while len(data):
@@ -167,9 +167,7 @@ def read_receipt(folder: Path, shard_id: str) -> dict[str, Any] | None:
 def is_done(folder: Path, receipt: dict[str, Any]) -> bool:
     """Whether a receipt's files are there in full; two stats, no reading."""
     try:
-        return all(
-            (folder / name).stat().st_size == size for name, size in _expected_sizes(receipt).items()
-        )
+        return all((folder / name).stat().st_size == size for name, size in _expected_sizes(receipt).items())
     except (OSError, KeyError, TypeError):
         return False
 
@@ -222,14 +220,17 @@ def _differs(raw: BinaryIO, header: bytes, sums: list[str], size: int) -> str | 
     for i, expected in enumerate(sums):
         block = raw.read(CHECK_BLOCK)
         if xxhash.xxh3_64_hexdigest(block) != expected:
-            return f"bytes {HEADER_BYTES + i * CHECK_BLOCK} to {HEADER_BYTES + i * CHECK_BLOCK + len(block)} are damaged"
+            return (
+                f"bytes {HEADER_BYTES + i * CHECK_BLOCK} to {HEADER_BYTES + i * CHECK_BLOCK + len(block)} are damaged"
+            )
     return None
 
 
 def open_column(path: Path) -> npt.NDArray[Any]:
     """A shard's array, mapped, never loaded; a file that is not the .npy it should be is a CorruptError."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return column
     except (OSError, ValueError, EOFError) as error:
         raise CorruptError(f"{path}: {error}; run: tokenmill verify {path.parent.parent} --repair") from error
 

@@ -208,7 +208,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     manifest = read_manifest(folder)
     if not manifest.complete:
         if not manifest.shard_ids and not manifest.failed:
-            raise StoreError(f"{folder}: the build of this store was interrupted; run the same build again to finish it")
+            raise StoreError(
+                f"{folder}: the build of this store was interrupted; run the same build again to finish it"
+            )
         warnings.warn(
             f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=3
         )

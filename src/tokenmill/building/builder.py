@@ -21,7 +21,7 @@ from tokenmill.building.publish import publish
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.events import Event
-from tokenmill.reading import Source, check_fields, read, spool, text_weight
+from tokenmill.reading import Source, check_fields, read, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_manifest, read_receipt
 from tokenmill.store.files import digest, write_atomically, writing
 
@@ -70,8 +70,11 @@ def build(
         crew = stack.enter_context(_crew(source, workers, memory, watch.emit))
         if not (folder / "manifest.json").exists():
             crew.start()  # they get ready while the work is planned
-        with writing(folder):
-            source = spool(source, folder / "spool", shard_size)
+        if source.streams:
+            from tokenmill.reading.spool import spool
+
+            with writing(folder / "spool"):
+                source = spool(source, folder / "spool", shard_size)
         check_fields(source)
         loaded = load_tokenizer(tokenizer, engine)
         around = {"bos": loaded.resolve("bos", bos), "eos": loaded.resolve("eos", eos)}

@@ -1,0 +1,268 @@
+"""The command line: parse, call, show. Results go to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but some input files failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from tokenmill import __version__
+from tokenmill.errors import TokenmillError
+
+FAILED_FILES = 4
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except TokenmillError as error:
+        print(f"tokenmill: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nstopped. Every finished shard is kept: run the same command to go on", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and flag."""
+    top = argparse.ArgumentParser(
+        prog="tokenmill", description="Raw text to a verified token store, once, at the speed of the fastest engine."
+    )
+    top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _build_command(commands)
+    _info_command(commands)
+    _show_command(commands)
+    _verify_command(commands)
+    _bench_command(commands)
+    _demo_command(commands)
+    return top
+
+
+def _build_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "build",
+        help="tokenize a corpus into a store; run again to resume",
+        description="Tokenize a corpus into a store. Run it again: it resumes, or says that it is up to date.",
+    )
+    command.set_defaults(run=_build)
+    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
+    command.add_argument("-t", "--tokenizer", required=True, help="a tokenizer.json, or a folder that holds one")
+    command.add_argument("-o", "--out", required=True, help="folder of the store")
+    reading = command.add_argument_group("reading")
+    reading.add_argument("--format", default="auto", help="text, lines, jsonl, parquet, arrow, csv, tsv (by suffix)")
+    reading.add_argument("--text", default="text", metavar="FIELD", help="field with the text, dotted if nested (text)")
+    reading.add_argument("--template", help="build the text from fields: '{title}\\n\\n{body}'")
+    reading.add_argument("--separator", help="what stands between documents in plain text: '<|endoftext|>'")
+    reading.add_argument("--limit", type=int, metavar="N", help="only the first N documents, for a trial")
+    reading.add_argument("--on-error", default="quarantine", choices=("quarantine", "raise"), help="bad documents")
+    tokens = command.add_argument_group("tokens")
+    tokens.add_argument("--eos", default="auto", help="id put after each document: a token, an id, auto or none (auto)")
+    tokens.add_argument(
+        "--bos", default="none", help="id put before each document: a token, an id, auto or none (none)"
+    )
+    tokens.add_argument("--engine", default="auto", help="auto, gigatoken or tokenizers (auto: the fastest proven)")
+    running = command.add_argument_group("running")
+    running.add_argument("--shard-bytes", default="32MB", help="text per shard (32MB)")
+    running.add_argument(
+        "--workers", type=int, metavar="N", help="worker processes; 0 works inside this one (one a core)"
+    )
+    running.add_argument("--memory", metavar="SIZE", help="for all workers together, as 4GB (half of what is free)")
+    running.add_argument("--force", action="store_true", help="rebuild a store that was built in another way")
+    running.add_argument("--json", action="store_true", help="print the result as JSON")
+    loud = running.add_mutually_exclusive_group()
+    loud.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    loud.add_argument("-v", "--verbose", action="store_true", help="a line for every shard")
+
+
+def _build(options: argparse.Namespace) -> int:
+    from tokenmill.building import build
+    from tokenmill.reading import read
+
+    source = read(
+        *options.source,
+        format=options.format,
+        text=options.text,
+        template=_unescaped(options.template),
+        separator=_unescaped(options.separator),
+        limit=options.limit,
+        on_error=options.on_error,
+    )
+    store = build(
+        source,
+        options.tokenizer,
+        options.out,
+        eos=options.eos,
+        bos=options.bos,
+        shard_bytes=options.shard_bytes,
+        workers=options.workers,
+        memory=options.memory,
+        engine=options.engine,
+        force=options.force,
+        progress="quiet" if options.quiet else "verbose" if options.verbose else "auto",
+    )
+    _print_info(options.out, options.json)
+    if store.failed:
+        print(f"{len(store.failed)} input files failed; run the same command to try them again", file=sys.stderr)
+        return FAILED_FILES
+    return 0
+
+
+def _info_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "info", help="what a store holds", description="What a store holds, from its manifest."
+    )
+    command.set_defaults(run=lambda options: _print_info(options.store, options.json))
+    command.add_argument("store", help="folder of the store")
+    command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _print_info(path: str, as_json: bool) -> int:
+    from tokenmill.store.info import info, info_table
+
+    facts = info(path)
+    print(json.dumps(facts, indent=1) if as_json else info_table(facts))
+    return 0
+
+
+def _show_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "show",
+        help="documents as tokens, text and origin",
+        description="Show documents: where each came from, its ids and its text.",
+    )
+    command.set_defaults(run=_show)
+    command.add_argument("store", help="folder of the store")
+    command.add_argument(
+        "--doc", type=int, nargs="+", default=[0], metavar="N", help="documents, from 0; -1 is the last (0)"
+    )
+    command.add_argument("--tokens", type=int, default=200, metavar="N", help="at most so many ids of each (200)")
+    command.add_argument("--json", action="store_true", help="as JSON, a line each")
+
+
+def _show(options: argparse.Namespace) -> int:
+    from tokenmill.encoding import load_tokenizer
+    from tokenmill.store import open_store
+
+    store = open_store(options.store)
+    tokenizer = load_tokenizer(store.tokenizer.path)
+    for number in options.doc:
+        try:
+            ids = store[number]
+            file, row = store.locate(number)
+        except IndexError as error:
+            print(f"tokenmill: {error}", file=sys.stderr)
+            return 2
+        some = ids[: options.tokens].tolist()
+        text = tokenizer.decode(some)
+        if options.json:
+            print(
+                json.dumps(
+                    {"document": number, "file": file, "row": row, "tokens": len(ids), "ids": some, "text": text}
+                )
+            )
+            continue
+        more = f" ... and {len(ids) - len(some):,} more" if len(ids) > len(some) else ""
+        print(f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{_printable(text)}")
+    return 0
+
+
+def _verify_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "verify",
+        help="check every bit of a store; repair it from its source",
+        description="Read a whole store and compare it with its checksums. Exit code 3 if anything differs.",
+    )
+    command.set_defaults(run=_verify)
+    command.add_argument("store", help="folder of the store")
+    command.add_argument("--repair", action="store_true", help="rebuild what is broken, and only that, from its source")
+    command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from tokenmill.store import verify_store
+
+    damages = verify_store(Path(options.store))
+    repaired = False
+    if damages and options.repair:
+        from tokenmill.building.repair import repair
+
+        repair(Path(options.store), damages)
+        left = verify_store(Path(options.store))
+        repaired, damages = not left, left or damages
+    if options.json:
+        found = [{"file": damage.file, "shard": damage.shard, "what": damage.what} for damage in damages]
+        print(json.dumps({"ok": not damages or repaired, "repaired": repaired, "damaged": found}, indent=1))
+    else:
+        for damage in damages:
+            print(f"{'repaired' if repaired else 'damaged'}: {damage}")
+        if not damages:
+            print(f"{options.store}: every bit is as it was written")
+    return 3 if damages and not repaired else 0
+
+
+def _bench_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "bench",
+        help="measure this machine against the bars",
+        description="Measure whole builds against one-shot tokenization, bare stages and the reference, in one run.",
+    )
+    command.set_defaults(run=_bench)
+    command.add_argument(
+        "--corpus", nargs="*", default=[], help="text files for the corpus (this Python's own sources)"
+    )
+    command.add_argument(
+        "-t", "--tokenizer", help="a tokenizer.json, or a folder that holds one (tokenmill's demo tokenizer)"
+    )
+    command.add_argument("--size", default="300MB", help="text to measure with (300MB)")
+    command.add_argument("--rounds", type=int, default=3, help="repetitions; the best of each is compared (3)")
+    command.add_argument("--work", help="folder for the corpus and stores (a temporary one)")
+    command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from tokenmill.bench import bench
+
+    return bench(options)
+
+
+def _demo_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "demo",
+        help="the main job on this Python's own files, offline",
+        description="Build a store from the .py, .rst and .txt files of this Python installation, with a small tokenizer.",
+    )
+    command.set_defaults(run=_demo)
+    command.add_argument("-o", "--out", default="demo-corpus", help="folder of the store (demo-corpus)")
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from tokenmill.demo import demo
+
+    return demo(options.out)
+
+
+def _unescaped(text: str | None) -> str | None:
+    r"""A template or separator as typed in a shell, where \n and \t are wanted as the characters they stand for."""
+    return None if text is None else text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _printable(text: str) -> str:
+    """Text from a corpus, safe for a terminal: control characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""What a store says of itself, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tokenmill.store.manifest import read_manifest
+
+
+def info(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The facts of a store, from its manifest alone; also of one whose build was interrupted."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    quarantined = sum(manifest.quarantined.values())
+    return {
+        "path": str(folder),
+        "complete": manifest.complete,
+        "documents": manifest.documents,
+        "documents_in": manifest.documents + quarantined,
+        "quarantined": quarantined,
+        "quarantined_by_reason": manifest.quarantined,
+        "failed_files": manifest.failed,
+        "tokens": manifest.tokens,
+        "dtype": manifest.dtype,
+        "vocab_size": manifest.tokenizer["vocab_size"],
+        "tokenizer": manifest.tokenizer,
+        "fingerprint": manifest.fingerprint,
+        "shards": len(manifest.shard_ids),
+        "source_bytes": manifest.source_bytes,
+        "text_bytes": manifest.text_bytes,
+        "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,
+        "source": manifest.source,
+        "options": manifest.options,
+    }
+
+
+def info_table(facts: dict[str, Any]) -> str:
+    """The same, to be read."""
+    tokenizer = facts["tokenizer"]
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
+    around = ", ".join(
+        f"{name} {tokenizer[f'{name}_id']}" for name in ("bos", "eos") if tokenizer[f"{name}_id"] is not None
+    )
+    rows = [
+        ("store", facts["path"] + ("" if facts["complete"] else "   NOT COMPLETE: run the build again to finish it")),
+        (
+            "documents",
+            f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined",
+        ),
+        ("", f"left out: {reasons} (quarantine.jsonl)" if reasons else ""),
+        ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {facts['shards']:,} shards"),
+        ("text", f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} a token" if facts["tokens"] else ""),
+        (
+            "source",
+            f"{facts['source_bytes']:,} bytes in {facts['source']['files']:,} files: {', '.join(facts['source']['inputs'])}",
+        ),
+        ("tokenizer", f"{tokenizer['name']} ({facts['vocab_size']:,} ids{', ' + around if around else ''})"),
+        ("engine", f"{tokenizer['engine']}: {tokenizer['proof']}"),
+        ("fingerprint", facts["fingerprint"]),
+        *(("failed", entry["error"]) for entry in facts["failed_files"]),
+    ]
+    return "\n".join(f"{name:<12}{value}" for name, value in rows if value)

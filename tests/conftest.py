@@ -1,0 +1,50 @@
+"""What the tests share: a tokenizer that comes with the package, and real text that comes with Python."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from tokenmill.demo import demo_tokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory, worker_id="master"):
+    """Nothing is learned from, or left in, the user's own cache."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TOKENMILL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path() -> Path:
+    return demo_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def reference(tokenizer_path) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(tokenizer_path / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def real_texts() -> list[str]:
+    """Some hundred modules of the standard library: about 5 MB of real text."""
+    root = Path(sysconfig.get_path("stdlib"))
+    return [path.read_text("utf-8") for path in sorted(root.glob("*.py"))]
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    """Write documents as JSON lines; returns the path."""
+
+    def write(texts, name="corpus.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+        return path
+
+    return write
