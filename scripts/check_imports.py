@@ -1,6 +1,6 @@
 """Imports point down only. Each room may use the rooms below it; this reads every import, also those inside functions.
 
-    cli > bench, demo > building > reading, encoding, store (blind to each other) > batch, events, errors
+cli > bench, demo > building > reading, encoding, store (blind to each other) > batch, events, errors
 """
 
 from __future__ import annotations

@@ -85,6 +85,8 @@ def build(
             blank.files[f"tokenizer/{name}"] = _keep(folder / "tokenizer" / name, content.encode())
         if previous is None:
             blank.write(folder)
+        elif previous.tokenizer["engine"] == loaded.engine:
+            blank.tokenizer = previous.tokenizer  # the same by fingerprint; it keeps the name it was first called by
         tasks = plan(source, options, shard_size)
         return _carry_out(folder, source, loaded, blank, previous, tasks, crew, watch.emit)
 
@@ -197,6 +199,7 @@ def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any
             "fingerprint": tokenizer.fingerprint,
             "vocab_size": tokenizer.vocab_size,
             "engine": tokenizer.engine,
+            "engine_version": tokenizer.engine_version,
             "proof": tokenizer.proof,
             "eos_id": options["eos"],
             "bos_id": options["bos"],

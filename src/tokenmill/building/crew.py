@@ -72,6 +72,7 @@ class Inside:
                 self.encoder,
                 self.shards,
                 block_bytes=block_size(self.memory),
+                memory=self.memory,
                 advance=self._advance,
             )
             if facts["failed"]:

@@ -6,6 +6,7 @@ block three times, the block's documents are encoded one by one; the one that ki
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -79,13 +80,16 @@ class Workers:
             worker.process.kill()
         for worker in self.workers:
             worker.process.wait()
-            for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
-                if pipe is not None:
-                    try:
-                        pipe.close()
-                    except OSError:
-                        pass
+            self._close(worker)
         self.selector.close()
+
+    def _close(self, worker: _Worker) -> None:
+        for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
+            assert pipe is not None
+            if pipe in self.selector.get_map():
+                self.selector.unregister(pipe)
+            with contextlib.suppress(OSError):
+                pipe.close()
 
     def begin(self, setup: dict[str, Any]) -> None:
         """Tell every worker, and every one to come, what the build is."""
@@ -98,15 +102,12 @@ class Workers:
         self.failures = {}
         self.is_done = is_done
         self.queue.extend(sorted(tasks, key=lambda task: -task.nbytes))
-        self.count = min(self.count, len(self.queue))
-        self.start()
-        for worker in list(self.workers):
-            self._give(worker)
         looked = 0.0
         while self.queue or any(worker.unfinished for worker in self.workers):
+            self._assign()
             for key, _ in self.selector.select(timeout=0.5):
-                worker, stream = key.data
-                self._read(worker, stream, key.fd)
+                if self.selector.get_map().get(key.fd) is key:  # not buried since by an event before it
+                    self._read(*key.data, key.fd)
             if time.monotonic() - looked > 0.25:
                 looked = time.monotonic()
                 self.emit({"event": "memory", "bytes": self.resident_bytes()})
@@ -171,7 +172,6 @@ class Workers:
             worker.ready, self.died_unready = True, 0
         elif "free" in message:
             worker.running, worker.at = None, None
-            self._give(worker)
         elif "done" in message:
             del worker.unfinished[message["done"]]
             if message["failed_files"]:
@@ -184,16 +184,21 @@ class Workers:
             kind = getattr(errors, message["fatal"]["type"], errors.BuildError)
             raise kind(message["fatal"]["message"])
 
+    def _assign(self) -> None:
+        """Tasks for every worker that encodes nothing, and workers for the tasks that are left."""
+        for worker in self.workers:
+            if worker.running is None and not worker.retiring and self.queue:
+                self._give(worker)
+        while self.queue and len(self.workers) < self.count:
+            self._start()
+            self._give(self.workers[-1])
+
     def _give(self, worker: _Worker) -> None:
-        """The next task for a worker that encodes nothing; or none, if it has grown too large."""
-        if worker.retiring or not self.queue:
-            return
+        """The next task for a worker; or its leave, if it has grown too large."""
         if worker.ready and resident_bytes(worker.process.pid) > self.memory:
             self.emit({"event": "recycle", "pid": worker.process.pid})
             worker.retiring = True
-            worker.send({"stop": True})
-            self._start()
-            self._give(self.workers[-1])
+            worker.send({"stop": True})  # its successor starts when it is gone, so that the two never add up
             return
         task = self.queue.popleft()
         worker.running, worker.at = task, None
@@ -202,9 +207,13 @@ class Workers:
         worker.send({"task": task.to_json(), "care": asdict(care)})
 
     def _buried(self, worker: _Worker) -> None:
-        """A worker is gone: take its tasks back, learn from where it died, replace it."""
+        """A worker is gone: take its tasks back, and learn from where it died."""
         self.workers.remove(worker)
         code = worker.process.wait()
+        assert worker.process.stderr is not None
+        if worker.process.stderr in self.selector.get_map():
+            self._read(worker, "stderr", worker.process.stderr.fileno())
+        self._close(worker)
         lost = [task for task in worker.unfinished.values() if not self.is_done(task)]
         if not worker.retiring or lost:
             self.emit({"event": "worker died", "pid": worker.process.pid, "code": code, "at": worker.at})
@@ -220,9 +229,6 @@ class Workers:
                 self._strike(task, worker.at, code)
             if task.id not in self.failures:
                 self.queue.appendleft(task)
-        if not worker.retiring and (self.queue or self.workers == []):
-            self._start()
-            self._give(self.workers[-1])
 
     def _strike(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
         care = self.cares.setdefault(task.id, Care())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -68,12 +69,11 @@ def available_memory() -> int:
     return free
 
 
-def share_out(workers: int | None, memory: str | int | None, option_cores: int | None = None) -> tuple[int, int]:
-    """How many workers, and how many bytes each may grow to."""
+def share_out(workers: int | None, memory: str | int | None) -> tuple[int, int]:
+    """How many workers, and how many bytes each may grow to. A little memory means fewer workers, but at least one."""
     budget = parse_size(memory, "memory") if memory is not None else available_memory() // 2
-    wanted = workers if workers is not None else (option_cores or usable_cores())
-    count = max(1, min(wanted, budget // WORKER_BYTES))
-    return count, max(budget // count, WORKER_BYTES // 2)
+    count = max(1, min(usable_cores() if workers is None else workers, budget // WORKER_BYTES))
+    return count, max(budget // count, WORKER_BYTES)
 
 
 def resident_bytes(pid: int | str = "self") -> int:
@@ -88,6 +88,17 @@ def resident_bytes(pid: int | str = "self") -> int:
             return int(psutil.Process(None if pid == "self" else int(pid)).memory_info().rss)
         except psutil.Error:
             return 0
+
+
+def release_memory() -> None:
+    """Give back what the allocators hold in case it is wanted again; keeps a long run as small as a short one."""
+    import ctypes
+
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # only glibc hoards, and only it has this
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _cpu_quota() -> float | None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes
+from tokenmill.building.machine import release_memory, resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
@@ -47,7 +48,8 @@ class TaskRun:
     """Runs one task into one ShardWriter.
 
     `announce(low, high)` is called before documents [low, high) are encoded, so that whoever watches this process knows
-    where it was if it dies; `advance` gets what was done since: source bytes (about), text bytes, documents, tokens.
+    where it was if it dies; `advance` gets what was done since: source bytes (about), text bytes, documents, tokens. Past
+    `memory` bytes of this process the engine is loaded anew.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class TaskRun:
         *,
         care: Care | None = None,
         block_bytes: int = BLOCK_BYTES,
+        memory: int | None = None,
         announce: Callable[[int, int], None] = lambda low, high: None,
         advance: Callable[[int, int, int, int], None] = lambda *done: None,
     ) -> None:
@@ -66,6 +69,7 @@ class TaskRun:
         self.care = care or Care()
         self.poison = sorted(self.care.poison)
         self.block_bytes = block_bytes
+        self.memory, self.refreshed_at = memory, 0
         self._announce, self._advance = announce, advance
         self.read_documents = 0  # by the reader, poison included
         self.encoded_documents = 0  # poison not included
@@ -187,6 +191,14 @@ class TaskRun:
             self._announce(*self._ordinals(len(part)))
             self.writer.append(self.encoder.encode(part))
             self.encoded_documents += len(part)
+        self._mind_memory()
+
+    def _mind_memory(self) -> None:
+        """Load the engine anew when its caches have outgrown this process's share, but not over and over."""
+        if self.memory is not None and resident_bytes() > max(self.memory, self.refreshed_at * 5 // 4):
+            self.encoder.refresh()
+            release_memory()
+            self.refreshed_at = resident_bytes()
 
     def _ordinals(self, count: int) -> tuple[int, int]:
         """The next `count` documents to encode, as the reader counts them."""
@@ -230,6 +242,7 @@ class TaskRun:
         except TooLong as error:
             self.writer.rollback(long.mark)
             long.refused = str(error)
+        self._mind_memory()
         if last and not long.refused:
             ids = long.document.finish()
             self.writer.append(Tokens(ids, np.array([len(ids)])))

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.machine import resident_bytes
+from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.work import encode_task
-from tokenmill.encoding import Encoder
+from tokenmill.encoding import Encoder, EngineFailure
 from tokenmill.reading import Source
 from tokenmill.store import ShardWriter
 
@@ -44,7 +44,6 @@ class _Worker:
         self.commits: list[Future[None]] = []
         self.done = [0, 0, 0, 0]
         self.reported = 0.0
-        self.refreshed_at = 0
 
     def send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
@@ -80,10 +79,12 @@ class _Worker:
             self.shards,
             care=care,
             block_bytes=self.block_bytes,
+            memory=self.memory,
             announce=lambda low, high: self.send({"at": [low, high]}),
             advance=self.advance,
         )
         self.report(now=True)
+        release_memory()
         self.wait_for_commits(keep=1)
         if not facts["pieces"] and facts["failed"]:
             writer.discard()
@@ -107,20 +108,12 @@ class _Worker:
     def advance(self, *done: int) -> None:
         self.done = [a + b for a, b in zip(self.done, done, strict=True)]
         self.report()
-        self.mind_memory()
 
     def report(self, now: bool = False) -> None:
         if now or time.monotonic() - self.reported > REPORT_SECONDS:
             self.send({"did": self.done})
             self.done = [0, 0, 0, 0]
             self.reported = time.monotonic()
-
-    def mind_memory(self) -> None:
-        """Load the engine anew when its caches have outgrown this worker's share, but not over and over."""
-        used = resident_bytes()
-        if used > max(self.memory, self.refreshed_at * 5 // 4):
-            self.encoder.refresh()
-            self.refreshed_at = resident_bytes()
 
     def fatal(self, error: BaseException) -> None:
         known = isinstance(error, errors.TokenmillError)
@@ -136,6 +129,9 @@ def main() -> None:
     worker = _Worker(out)
     try:
         worker.run()
+    except EngineFailure:
+        traceback.print_exc()
+        os._exit(70)  # as if the engine had taken the process with it: the supervisor finds the document
     except BrokenPipeError:
         os._exit(1)
     except BaseException as error:

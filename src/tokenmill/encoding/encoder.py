@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokenmill.batch import Tokens
 from tokenmill.encoding.cutting import Rule, last_cut, safe_rules
-from tokenmill.encoding.engines import Engine, Ids, make_engine
+from tokenmill.encoding.engines import Engine, Ids, Offsets, make_engine
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ UNCUT_BYTES = 256 << 20
 
 class TooLong(Exception):
     """A document is too long to encode whole and has no place where it may be cut."""
+
+
+class EngineFailure(EncodingError):
+    """An engine raised, or panicked, on some documents."""
 
 
 class Encoder:
@@ -45,8 +49,7 @@ class Encoder:
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
         """Encode documents whole; the result holds every id, `bos` and `eos` included, in the store's dtype."""
-        ids, offsets = self.engine.encode(values)
-        self._check(ids)
+        ids, offsets = self._run(values)
         count = len(values)
         lead, trail = int(self.bos_id is not None), int(self.eos_id is not None)
         if not lead and not trail:
@@ -81,12 +84,23 @@ class Encoder:
             self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._json))
         return self._rules
 
-    def _check(self, ids: Ids) -> None:
+    def _run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
+        """Call the engine, and check what no engine may do: fail, or give an id that is not in the vocabulary."""
+        try:
+            ids, offsets = self.engine.encode(values)
+        except (KeyboardInterrupt, SystemExit, EncodingError):
+            raise
+        except BaseException as error:  # a panic in a Rust engine is not an Exception
+            raise EngineFailure(
+                f"{self.engine.name} failed on some of {len(values)} documents: {type(error).__name__}: {error}."
+                " Worker processes find and quarantine such a document: give --workers 1 or more"
+            ) from error
         if len(ids) and int(ids.max()) >= self.vocab_size:
             raise EncodingError(
                 f"{self.engine.name} gave id {int(ids.max())}, outside the vocabulary of {self.vocab_size}"
                 f" ({self.dtype} ids): the tokenizer file does not match itself; nothing was stored"
             )
+        return ids, offsets
 
 
 class LongDocument:
@@ -117,8 +131,7 @@ class LongDocument:
         import pyarrow as pa
 
         encoder = self._encoder
-        ids, _ = encoder.engine.encode(pa.array([data], pa.large_binary()).view(pa.large_string()))
-        encoder._check(ids)
+        ids, _ = encoder._run(pa.array([data], pa.large_binary()).view(pa.large_string()))
         around = [] if self._begun or encoder.bos_id is None else [encoder.bos_id]
         after = [encoder.eos_id] if last and encoder.eos_id is not None else []
         self._begun = True

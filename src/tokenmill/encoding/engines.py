@@ -99,7 +99,9 @@ def choose_engine(tokenizer_json: str, probes: list[str]) -> tuple[str, str]:
     try:
         fast = GigatokenEngine(tokenizer_json)
         fast_ids, fast_offsets = fast.encode(values)
-    except Exception as error:  # whatever an engine says about a tokenizer it cannot run
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever an engine says, or panics, about a tokenizer it cannot run
         return "tokenizers", f"gigatoken cannot load it: {str(error)[:120]}"
     if np.array_equal(offsets, fast_offsets) and np.array_equal(ids, fast_ids):
         return "gigatoken", f"agrees with tokenizers on {len(probes)} probes"

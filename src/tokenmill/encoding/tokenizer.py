@@ -60,6 +60,12 @@ class Tokenizer:
         return id_dtype(self.vocab_size)
 
     @property
+    def engine_version(self) -> str:
+        from importlib.metadata import version
+
+        return version(self.engine)
+
+    @property
     def eos_id(self) -> int | None:
         return self.resolve("eos", "auto", required=False)
 

@@ -26,7 +26,7 @@ from tokenmill.reading.text import join, join_columns, no_text, valid_texts
 BOM = b"\xef\xbb\xbf"
 # A record up to this size is held whole; a longer text is passed on in parts, a longer JSON line is refused.
 LONG_TEXT = 16 << 20
-LONG_LINE = 1 << 30
+LONG_LINE = 256 << 20
 
 
 def delimiter_of(file: SourceFile, source: Source) -> bytes | None:

@@ -57,7 +57,7 @@ def info_table(facts: dict[str, Any]) -> str:
             f"{facts['source_bytes']:,} bytes in {facts['source']['files']:,} files: {', '.join(facts['source']['inputs'])}",
         ),
         ("tokenizer", f"{tokenizer['name']} ({facts['vocab_size']:,} ids{', ' + around if around else ''})"),
-        ("engine", f"{tokenizer['engine']}: {tokenizer['proof']}"),
+        ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}: {tokenizer['proof']}"),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]

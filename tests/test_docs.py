@@ -1,0 +1,80 @@
+"""Undocumented equals failing, and what the documents show is run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tokenmill
+from tokenmill.cli import parser
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    return dict(next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)).choices)
+
+
+def test_every_command_and_flag_is_documented():
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    for name, command in commands().items():
+        section = page.split(f"## tokenmill {name}\n")[1].split("\n## ")[0]
+        for action in command._actions:
+            for flag in action.option_strings:
+                assert flag in section, f"docs/commands.md lacks {name} {flag}; run scripts/command_pages.py"
+
+
+def test_every_public_name_is_documented():
+    documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for name in ("build", "load_tokenizer", "open", "read"):
+        assert f"tm.{name}" in documents
+
+
+def test_public_names_are_these():
+    """The public API changes on purpose or not at all."""
+    assert tokenmill.__all__ == ["Source", "Store", "Tokenizer", "build", "errors", "load_tokenizer", "open", "read"]
+    for name in tokenmill.__all__:
+        assert getattr(tokenmill, name) is not None
+        assert name in dir(tokenmill)
+
+
+def test_readme_examples_run(tmp_path, tokenizer_path):
+    """Every bash and Python block of the README, in order, as it stands, in a folder with the files it speaks of."""
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        rows = [{"title": f"Title {i}", "text": f"Document {i} of part {part}.\n" * 3} for i in range(20)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "data" / f"part-{part}.jsonl").write_text(lines)
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", README, re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"bash", "python"}
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    source = []
+    for kind, block in blocks:
+        if kind == "python":
+            source.append(block)
+            continue
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line, comments=True)
+            assert program == "tokenmill"
+            run = [sys.executable, "-m", "tokenmill.cli", *arguments]
+            subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, "-c", "\n".join(source)], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert len(tokenmill.open(tmp_path / "from-python")) == 1000
+    assert len(tokenmill.open(tmp_path / "trial")) == 40
+
+
+def test_makefile_is_what_the_readme_and_ci_call():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in ("demo", "test", "bench"):
+        assert f"\n{target}:" in makefile
+        assert f"make {target}" in README
+    assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")
