@@ -107,7 +107,8 @@ class Workers:
             self._assign()
             for key, _ in self.selector.select(timeout=0.5):
                 if self.selector.get_map().get(key.fd) is key:  # not buried since by an event before it
-                    self._read(*key.data, key.fd)
+                    worker, stream = key.data
+                    self._read(worker, stream, key.fd)
             if time.monotonic() - looked > 0.25:
                 looked = time.monotonic()
                 self.emit({"event": "memory", "bytes": self.resident_bytes()})

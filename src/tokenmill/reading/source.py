@@ -230,7 +230,8 @@ def _expand(item: str, format: str, left_out: list[str]) -> Iterator[tuple[str, 
         for path in _walk(item):
             suffix = os.path.splitext(os.path.splitext(path)[0] if _has_codec(path) else path)[1].lower()
             chosen, _ = format_of(path, format)
-            if chosen is None or (format == "auto" and suffix in PROSE_AND_CODE):
+            odd = os.path.exists(path) and not os.path.isfile(path)  # a pipe, a socket, a device
+            if odd or chosen is None or (format == "auto" and suffix in PROSE_AND_CODE):
                 left_out.append(path)
             else:
                 yield path, chosen, item
@@ -282,7 +283,7 @@ def _required_format(path: str, format: str) -> str:
 def _walk(folder: str) -> Iterator[str]:
     """Every visible file below a folder, links followed, each folder entered once."""
     seen: set[tuple[int, int]] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_cannot_list):
         info = os.stat(here)
         if (info.st_dev, info.st_ino) in seen:
             folders.clear()
@@ -294,11 +295,15 @@ def _walk(folder: str) -> Iterator[str]:
                 yield os.path.join(here, name)
 
 
+def _cannot_list(error: OSError) -> None:
+    raise InputError(f"cannot list the folder {error.filename}: {error.strerror}")
+
+
 def _describe(path: str, format: str, key: str) -> SourceFile:
     try:
         info = os.stat(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+    except OSError:  # a dangling link, say: it fails when it is read, by name, and the others do not
+        return SourceFile(path, 0, "gone", format, format_of(path)[1], key)
     if not stat.S_ISREG(info.st_mode):
         raise UsageError(f"{path} is not a regular file; pipe it in with '-' instead")
     return SourceFile(path, info.st_size, str(info.st_mtime_ns), format, format_of(path)[1], key)
