@@ -182,7 +182,8 @@ def _bars(best: dict[str, Run], peaks: dict[str, int], corpus: dict[str, Any]) -
         bars.append((f"peak memory of build / one-shot, {kind}", memory, "<=", 0.5))
         growth = best[f"build 4x {kind}"].cpu - whole.cpu
         bare = best[f"bare 4x {kind}"].cpu - best[f"bare {kind}"].cpu
-        bars.append((f"CPU per byte of build / bare stages, {kind}", growth / bare, "<=", 1.25))
+        ratio = growth / bare if bare > 0 else 0.0  # too little text to tell
+        bars.append((f"CPU per byte of build / bare stages, {kind}", ratio, "<=", 1.25))
         memory = peaks[f"build 4x {kind}"] / peaks[f"build {kind}"]
         bars.append((f"peak memory with 4x the input, {kind}", memory, "<=", 1.1))
     speed = text / best["build jsonl"].seconds
@@ -195,7 +196,7 @@ def _bars(best: dict[str, Run], peaks: dict[str, int], corpus: dict[str, Any]) -
             "what": what,
             "ratio": round(ratio, 3),
             "bar": f"{sign} {bar:g}",
-            "met": ratio < bar if sign == "<" else ratio <= bar if sign == "<=" else ratio >= bar,
+            "met": ratio > 0 and (ratio < bar if sign == "<" else ratio <= bar if sign == "<=" else ratio >= bar),
         }
         for what, ratio, sign, bar in bars
     ]

@@ -6,12 +6,14 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from typing import Any
 
 from tokenmill import __version__
 from tokenmill.errors import TokenmillError
+from tokenmill.events import printable
 
 FAILED_FILES = 4
 INTERRUPTED = 130
@@ -20,10 +22,13 @@ INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     options = parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name need not be text
+            stream.reconfigure(errors="backslashreplace")
     try:
         return int(options.run(options))
     except TokenmillError as error:
-        print(f"tokenmill: {error}", file=sys.stderr)
+        print(f"tokenmill: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("\nstopped. Every finished shard is kept: run the same command to go on", file=sys.stderr)
@@ -131,7 +136,7 @@ def _print_info(path: str, as_json: bool) -> int:
     from tokenmill.store.info import info, info_table
 
     facts = info(path)
-    print(json.dumps(facts, indent=1) if as_json else info_table(facts))
+    print(json.dumps(facts, indent=1) if as_json else printable(info_table(facts)))
     return 0
 
 
@@ -173,7 +178,7 @@ def _show(options: argparse.Namespace) -> int:
             )
             continue
         more = f" ... and {len(ids) - len(some):,} more" if len(ids) > len(some) else ""
-        print(f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{_printable(text)}")
+        print(printable(f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{text}"))
     return 0
 
 
@@ -207,7 +212,7 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps({"ok": not damages or repaired, "repaired": repaired, "damaged": found}, indent=1))
     else:
         for damage in damages:
-            print(f"{'repaired' if repaired else 'damaged'}: {damage}")
+            print(printable(f"{'repaired' if repaired else 'damaged'}: {damage}"))
         if not damages:
             print(f"{options.store}: every bit is as it was written")
     return 3 if damages and not repaired else 0
@@ -257,11 +262,6 @@ def _demo(options: argparse.Namespace) -> int:
 def _unescaped(text: str | None) -> str | None:
     r"""A template or separator as typed in a shell, where \n and \t are wanted as the characters they stand for."""
     return None if text is None else text.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def _printable(text: str) -> str:
-    """Text from a corpus, safe for a terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 if __name__ == "__main__":

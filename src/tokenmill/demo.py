@@ -30,6 +30,7 @@ def iter_matches(pattern: str):  # type: ignore[no-untyped-def]
 def demo(out: str) -> int:
     """Build the demo store, show what it holds, and how to go on."""
     from tokenmill.building import build
+    from tokenmill.events import printable
     from tokenmill.reading import read
     from tokenmill.store.info import info, info_table
 
@@ -37,7 +38,7 @@ def demo(out: str) -> int:
     print(f"building {out} from the .py, .rst and .txt files of {sys.prefix}", file=sys.stderr)
     store = build(source, demo_tokenizer(), out)
     file, row = store.locate(len(store) // 2)
-    print(info_table(info(out)))
+    print(printable(info_table(info(out))))
     print(f"""
 This is a store. Go on with:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.batch import BLANK
-from tokenmill.building.crew import Crew, Inside
+from tokenmill.building.crew import Crew, Failures, Inside
 from tokenmill.building.local import Workers
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size, share_out
 from tokenmill.building.plan import Task, limited, plan
 from tokenmill.building.progress import Progress
-from tokenmill.building.publish import publish
+from tokenmill.building.publish import publish, sweep
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.events import Event
@@ -79,114 +79,130 @@ def build(
         loaded = load_tokenizer(tokenizer, engine)
         around = {"bos": loaded.resolve("bos", bos), "eos": loaded.resolve("eos", eos)}
         options = {**source.options(), "tokenizer": loaded.fingerprint, **around, "shard_bytes": shard_size}
-        blank = _blank_manifest(source, loaded, options)
-        previous = _agree(folder, blank, force)
-        for name, content in loaded.files().items():
-            blank.files[f"tokenizer/{name}"] = _keep(folder / "tokenizer" / name, content.encode())
-        if previous is None:
-            blank.write(folder)
-        elif previous.tokenizer["engine"] == loaded.engine:
-            blank.tokenizer = previous.tokenizer  # the same by fingerprint; it keeps the name it was first called by
-        tasks = plan(source, options, shard_size)
-        return _carry_out(folder, source, loaded, blank, previous, tasks, crew, watch.emit)
+        previous = _agree(folder, source, loaded, options, force)
+        return Build(folder, source, loaded, options, previous).carry_out(crew, watch.emit)
 
 
-def _carry_out(
-    folder: Path,
-    source: Source,
-    tokenizer: Tokenizer,
-    blank: Manifest,
-    previous: Manifest | None,
-    tasks: list[Task],
-    crew: Crew,
-    emit: Callable[[Event], None],
-) -> Store:
-    """Do what has no receipt, publish, and open the result."""
-    began = time.monotonic()
-    shards = folder / "shards"
-    with writing(shards):
-        shards.mkdir(exist_ok=True)
-    todo = [task for task in tasks if not _has_receipt(shards, task)]
-    if not todo and previous is not None and previous.complete and previous.shard_ids == [task.id for task in tasks]:
-        counts = {"documents": previous.documents, "tokens": previous.tokens}
-        emit({"event": "up to date", "path": str(folder), **counts})
-        return Store(folder, previous)
-    emit(
-        {
+class Build:
+    """A build that is decided: which tasks make up the store, and which of them still have to be done."""
+
+    def __init__(
+        self, folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], previous: Manifest | None
+    ) -> None:
+        self.folder, self.shards = folder, folder / "shards"
+        self.source, self.tokenizer, self.previous = source, tokenizer, previous
+        self.manifest = _blank_manifest(source, tokenizer, options)
+        if previous is not None and previous.tokenizer["engine"] == tokenizer.engine:
+            self.manifest.tokenizer = previous.tokenizer  # the same by fingerprint; it keeps its first name
+        self.tasks = plan(source, options, options["shard_bytes"])
+
+    def carry_out(self, crew: Crew, emit: Callable[[Event], None], redo: frozenset[str] | None = None) -> Store:
+        """Do what has no receipt (and what is in `redo`), publish, and open the result."""
+        began = time.monotonic()
+        for name, content in self.tokenizer.files().items():
+            self.manifest.files[f"tokenizer/{name}"] = _keep(self.folder / "tokenizer" / name, content.encode())
+        with writing(self.shards):
+            self.shards.mkdir(exist_ok=True)
+        if self.previous is None:
+            self.manifest.write(self.folder)
+        todo = [task for task in self.tasks if task.id in (redo or ()) or not self.has_receipt(task)]
+        if not todo and redo is None and self._is_published():
+            return self._up_to_date(emit)
+        emit(self._plan_event(crew, len(todo)))
+        crew.begin(self._setup())
+        emit({"event": "start", "source_bytes": sum(task.nbytes for task in todo)})
+        if self.source.limit is None:
+            failures = crew.run(todo, self.has_receipt)
+        else:
+            failures = self._first_documents(crew)
+            if not failures and redo is None and self._is_published():
+                return self._up_to_date(emit)
+        for entry in (entry for entries in failures.values() for entry in entries):
+            emit({"event": "failed", **entry})
+        manifest = publish(self.folder, self.manifest, self.tasks, failures)
+        emit(
+            {
+                "event": "finished",
+                "seconds": time.monotonic() - began,
+                "done_bytes": sum(task.nbytes for task in todo),
+                "documents": manifest.documents,
+                "tokens": manifest.tokens,
+                "quarantined": manifest.quarantined,
+                "failed": len(manifest.failed),
+                "fingerprint": manifest.fingerprint,
+            }
+        )
+        return Store(self.folder, manifest)
+
+    def has_receipt(self, task: Task) -> bool:
+        """Whether a task is done, all its files included."""
+        receipt = read_receipt(self.shards, task.id)
+        if receipt is None or receipt["failed"] or not is_done(self.shards, receipt):
+            return False
+        bad = self.source.on_error == "raise" and any(
+            reason != BLANK for piece in receipt["pieces"] for _, _, reason, _ in piece.get("skips", ())
+        )
+        return not bad  # done again, it stops at the bad document, as was asked
+
+    def _is_published(self) -> bool:
+        old = self.previous
+        return old is not None and old.complete and old.shard_ids == [task.id for task in self.tasks]
+
+    def _up_to_date(self, emit: Callable[[Event], None]) -> Store:
+        assert self.previous is not None
+        sweep(self.folder, set(self.previous.shard_ids))
+        counts = {"documents": self.previous.documents, "tokens": self.previous.tokens}
+        emit({"event": "up to date", "path": str(self.folder), **counts})
+        return Store(self.folder, self.previous)
+
+    def _first_documents(self, crew: Crew) -> Failures:
+        """Tasks one after the other until enough documents were read: how far each goes depends on those before it."""
+        left = self.source.limit or 0
+        planned, self.tasks = self.tasks, []
+        failures: Failures = {}
+        for task in planned:
+            if left <= 0:
+                break
+            task = limited(task, left)
+            if not self.has_receipt(task):
+                failures |= crew.run([task], self.has_receipt)
+            self.tasks.append(task)
+            receipt = read_receipt(self.shards, task.id)
+            for piece in receipt["pieces"] if receipt else ():
+                blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
+                left -= piece["rows"] - blank
+        return failures
+
+    def _plan_event(self, crew: Crew, todo: int) -> Event:
+        return {
             "event": "plan",
-            "files": len(source.files),
-            "source_bytes": source.num_bytes,
-            "left_out": len(source.left_out),
-            "shards": len(tasks),
-            "done": len(tasks) - len(todo),
-            "tokenizer": tokenizer.name,
-            "vocab_size": tokenizer.vocab_size,
-            "dtype": blank.dtype,
-            "eos": blank.options["eos"],
-            "engine": tokenizer.engine,
-            "proof": tokenizer.proof,
+            "files": len(self.source.files),
+            "source_bytes": self.source.num_bytes,
+            "left_out": len(self.source.left_out),
+            "shards": len(self.tasks),
+            "done": len(self.tasks) - todo,
+            "tokenizer": self.tokenizer.name,
+            "vocab_size": self.tokenizer.vocab_size,
+            "dtype": self.manifest.dtype,
+            "eos": self.manifest.options["eos"],
+            "engine": f"{self.tokenizer.engine} {self.tokenizer.engine_version}",
+            "proof": self.tokenizer.proof,
             "workers": crew.describe(),
         }
-    )
-    crew.begin(
-        {
-            "shards": str(shards),
-            "source": {name: getattr(source, name) for name in ("format", "text", "template", "separator", "on_error")},
-            "tokenizer": str(folder / "tokenizer" / "tokenizer.json"),
+
+    def _setup(self) -> dict[str, Any]:
+        names = ("format", "text", "template", "separator", "on_error")
+        return {
+            "shards": str(self.shards),
+            "source": {name: getattr(self.source, name) for name in names},
+            "tokenizer": str(self.folder / "tokenizer" / "tokenizer.json"),
             "encoder": {
-                "engine_name": tokenizer.engine,
-                "vocab_size": tokenizer.vocab_size,
-                "bos_id": blank.options["bos"],
-                "eos_id": blank.options["eos"],
+                "engine_name": self.tokenizer.engine,
+                "vocab_size": self.tokenizer.vocab_size,
+                "bos_id": self.manifest.options["bos"],
+                "eos_id": self.manifest.options["eos"],
             },
         }
-    )
-    emit({"event": "start", "source_bytes": sum(task.nbytes for task in todo)})
-    if source.limit is None:
-        failures = crew.run(todo, lambda task: _has_receipt(shards, task))
-    else:
-        tasks, failures = _first_documents(shards, tasks, source.limit, crew)
-    for entry in (entry for entries in failures.values() for entry in entries):
-        emit({"event": "failed", **entry})
-    manifest = publish(folder, blank, tasks, failures)
-    emit(
-        {
-            "event": "finished",
-            "seconds": time.monotonic() - began,
-            "done_bytes": sum(task.nbytes for task in todo),
-            "documents": manifest.documents,
-            "tokens": manifest.tokens,
-            "quarantined": manifest.quarantined,
-            "failed": len(manifest.failed),
-            "fingerprint": manifest.fingerprint,
-        }
-    )
-    return Store(folder, manifest)
-
-
-def _first_documents(
-    shards: Path, tasks: list[Task], limit: int, crew: Crew
-) -> tuple[list[Task], dict[str, list[dict[str, str]]]]:
-    """Tasks one after the other until enough documents were read: how far each goes depends on those before it."""
-    done: list[Task] = []
-    failures: dict[str, list[dict[str, str]]] = {}
-    for task in tasks:
-        if limit <= 0:
-            break
-        task = limited(task, limit)
-        if not _has_receipt(shards, task):
-            failures |= crew.run([task], lambda task: _has_receipt(shards, task))
-        done.append(task)
-        receipt = read_receipt(shards, task.id)
-        for piece in receipt["pieces"] if receipt else ():
-            blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
-            limit -= piece["rows"] - blank
-    return done, failures
-
-
-def _has_receipt(shards: Path, task: Task) -> bool:
-    receipt = read_receipt(shards, task.id)
-    return receipt is not None and not receipt["failed"] and is_done(shards, receipt)
 
 
 def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any]) -> Manifest:
@@ -209,7 +225,7 @@ def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any
     )
 
 
-def _agree(folder: Path, new: Manifest, force: bool) -> Manifest | None:
+def _agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], force: bool) -> Manifest | None:
     """The store that is there, if it is of the same making; an error that says what differs, if not."""
     try:
         old = read_manifest(folder)
@@ -220,15 +236,15 @@ def _agree(folder: Path, new: Manifest, force: bool) -> Manifest | None:
             raise
         return None
     differs = [
-        f"{key}: {old.options.get(key)!r} there, {new.options.get(key)!r} now"
-        for key in sorted(old.options.keys() | new.options.keys())
-        if old.options.get(key) != new.options.get(key)
+        f"{key}: {old.options.get(key)!r} there, {options.get(key)!r} now"
+        for key in sorted(old.options.keys() | options.keys())
+        if old.options.get(key) != options.get(key)
     ]
-    if old.tokenizer["fingerprint"] != new.tokenizer["fingerprint"]:
-        differs.append(f"tokenizer name: {old.tokenizer['name']} there, {new.tokenizer['name']} now")
-    gone = [name for name in old.source["inputs"] if name not in new.source["inputs"]]
+    if old.tokenizer["fingerprint"] != tokenizer.fingerprint:
+        differs.append(f"tokenizer name: {old.tokenizer['name']} there, {tokenizer.name} now")
+    gone = [name for name in old.source["inputs"] if name not in source.inputs]
     if gone:
-        differs.append(f"input: {', '.join(gone)} there, {', '.join(new.source['inputs'])} now")
+        differs.append(f"input: {', '.join(gone)} there, {', '.join(source.inputs)} now")
     if differs and not force:
         raise MismatchError(
             f"{folder} was built in another way ({'; '.join(differs)}). Build as before, choose another folder, or rebuild"

@@ -1,7 +1,7 @@
 """Workers on this machine, supervised: started, fed, watched, replaced, and never waited for in vain.
 
 A worker that dies is noticed at once, because its pipe closes. Its task is given to another. If a task dies in the same
-block three times, the block's documents are encoded one by one; the one that kills three more, alone, is left out.
+block three times, the block is searched in ever smaller parts; the document that kills three more, alone, is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
 from tokenmill.events import Event
 
-STRIKES = 3  # deaths in one block before its documents are tried one by one; at one document, before it is left out
-TASK_STRIKES = 30  # deaths anywhere in a task before its files are given up
+STRIKES = 3  # deaths in one block before it is searched for the document; at one document, alone, before it is left out
+TASK_STRIKES = 15  # deaths anywhere in a task before its files are given up
 START_STRIKES = 3  # workers in a row that fail before they are ready
 START_KILLS = 30  # the same, killed from outside
 
@@ -165,7 +165,7 @@ class Workers:
 
     def _message(self, worker: _Worker, message: dict[str, Any]) -> None:
         if "at" in message:
-            worker.at = tuple(message["at"])
+            worker.at = tuple(message["at"]) if message["at"] else None
         elif "did" in message:
             source, text, documents, tokens = message["did"]
             self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
@@ -225,24 +225,29 @@ class Workers:
                     f"{self.died_unready} workers in a row died before they could start (exit {code}):\n"
                     + worker.stderr.decode(errors="replace")[-1500:]
                 )
+        suspect = worker.running if len(lost) == 1 and worker.ready else None
         for task in lost:
-            if task is worker.running and worker.ready:
-                self._strike(task, worker.at, code)
+            if worker.ready:
+                self._strike(task, worker.at if task is suspect else None, code)
             if task.id not in self.failures:
                 self.queue.appendleft(task)
 
     def _strike(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
+        """Learn from a death. Where two tasks were in hand it may have been either's: next time each is done alone."""
         care = self.cares.setdefault(task.id, Care())
-        self.strikes[task.id, None] += 1
-        self.strikes[task.id, at] += 1
-        if at is not None and self.strikes[task.id, at] >= STRIKES:
+        care.alone = True
+        self.strikes[task.id, "deaths"] += 1
+        self.strikes[task.id, at] += at is not None
+        if at is not None and at[1] - at[0] > 1 and care.suspects[0] <= at[0] < at[1] <= care.suspects[1]:
+            care.suspects = at  # narrower: the search goes on
+        elif self.strikes[task.id, at] >= STRIKES and at is not None:
             if at[1] - at[0] > 1:
-                care.one_by_one = at
+                care.suspects = at
             else:
                 care.poison.append(at[0])
+                care.suspects = (0, 0)
                 self.emit({"event": "poison", "task": task.id, "document": at[0], "code": code})
-            self.strikes[task.id, None] = self.strikes[task.id, at] = 0
-        elif self.strikes[task.id, None] >= TASK_STRIKES:
+            self.strikes[task.id, "deaths"] = self.strikes[task.id, at] = 0
+        elif self.strikes[task.id, "deaths"] >= TASK_STRIKES:
             why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
             self.failures[task.id] = [{"file": piece.file.shown, "error": why} for piece in task.pieces]
-            del self.cares[task.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenmill.errors import BuildError, LockedError
@@ -22,7 +22,7 @@ def build_lock(folder: Path) -> Iterator[None]:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise BuildError(f"cannot write into {folder}: permission denied; choose another folder with -o")
         handle = open(path, "a+")
-    with handle:
+    try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -31,7 +31,11 @@ def build_lock(folder: Path) -> Iterator[None]:
             raise LockedError(
                 f"{folder} is being written by another build (process {holder}); wait for it, or choose another folder"
             ) from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
+        with writing(path):
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
         yield
+    finally:
+        with suppress(OSError):
+            handle.close()

@@ -32,8 +32,8 @@ def parse_size(size: str | int, option: str) -> int:
     if match:
         number, unit = match.groups()
         unit = unit if not unit or unit.endswith("b") else unit + "b"
-        if unit in _UNITS and float(number) > 0:
-            return int(float(number) * _UNITS[unit])
+        if unit in _UNITS and (found := int(float(number) * _UNITS[unit])) > 0:
+            return found
     raise UsageError(f"{option}={size!r} is not a size; write it like 64MB, 4GB or 1.5GiB")
 
 

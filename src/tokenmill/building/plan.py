@@ -43,7 +43,8 @@ class Care:
     """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
 
     poison: list[int] = field(default_factory=list)  # these are left out
-    one_by_one: tuple[int, int] = (0, 0)  # among these is one that kills the process
+    suspects: tuple[int, int] = (0, 0)  # among these is one that kills the process: encode them in small parts
+    alone: bool = False  # make the shard durable before taking another task, so that a death has one cause
 
 
 def plan(source: Source, options: dict[str, Any], shard_bytes: int) -> list[Task]:
@@ -86,5 +87,5 @@ def _ends_group(file: SourceFile, shard_bytes: int) -> bool:
 
 
 def _task_id(key: str, pieces: tuple[Piece, ...]) -> str:
-    what = [[p.file.path, p.file.size, p.file.tag, p.start, p.stop] for p in pieces]
+    what = [[p.file.key if p.file.spooled else p.file.path, p.file.size, p.file.tag, p.start, p.stop] for p in pieces]
     return hashlib.sha256(json.dumps([key, what]).encode()).hexdigest()[:24]

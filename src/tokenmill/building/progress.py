@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UsageError
-from tokenmill.events import Event, EventLog
+from tokenmill.errors import BuildError, UsageError
+from tokenmill.events import Event, EventLog, printable
 from tokenmill.store.files import writing
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
@@ -23,8 +24,9 @@ class Progress:
     def __init__(self, mode: str | Callable[[Event], None] | None, folder: Path) -> None:
         if isinstance(mode, str) and mode not in MODES:
             raise UsageError(f"progress={mode!r} is not one of {', '.join(MODES)}, or a function")
-        with writing(folder):
-            self._log = EventLog(folder / "events.jsonl")
+        self._path = folder / "events.jsonl"
+        with writing(self._path):
+            self._log = EventLog(self._path)
         self._watch: Callable[[Event], None] = mode if callable(mode) else Terminal(mode or "auto")
 
     def __enter__(self) -> Progress:
@@ -32,14 +34,17 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is not None:
-            self.emit({"event": "stopped", "why": f"{type(error).__name__}: {error}"[:500]})
+            with suppress(BuildError):  # a full disk has been told of already
+                self.emit({"event": "stopped", "why": f"{type(error).__name__}: {error}"[:500]})
         if isinstance(self._watch, Terminal):
             self._watch.close()
-        self._log.close()
+        with suppress(OSError):
+            self._log.close()
 
     def emit(self, event: Event) -> None:
         if event["event"] not in _UNLOGGED:
-            self._log(event)
+            with writing(self._path):
+                self._log(event)
         self._watch(event)
 
 
@@ -59,6 +64,7 @@ class Terminal:
             handler(event)
 
     def say(self, text: str) -> None:
+        text = printable(text)
         if self.bar is not None:
             self.bar.write(text, file=sys.stderr)
         else:

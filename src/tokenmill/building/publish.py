@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -12,12 +11,13 @@ from typing import Any
 from tokenmill.batch import BLANK
 from tokenmill.building.plan import Task
 from tokenmill.errors import BuildError
-from tokenmill.store import Manifest, content_digest, store_fingerprint
+from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
 from tokenmill.store.files import canonical, digest, sync_folder, writing
-from tokenmill.store.shard import receipt_path
+from tokenmill.store.shard import sealed
 
 QUARANTINE = "quarantine.jsonl"
 _OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.\d+\.tmp)?")
+_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer\.json|tokenizer_config\.json)\.\d+\.tmp")
 
 
 def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[str, list[dict[str, str]]]) -> Manifest:
@@ -27,19 +27,17 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[
     rows_so_far: dict[str, int] = {}
     with _Quarantine(folder / QUARANTINE) as quarantine:
         for task in tasks:
-            try:
-                raw = receipt_path(folder / "shards", task.id).read_bytes()
-            except FileNotFoundError:
+            receipt = read_receipt(folder / "shards", task.id)
+            if receipt is None:
                 if task.id not in failures:
                     raise BuildError(f"shard {task.id} has no receipt after the build; run it again") from None
                 continue
-            receipt = json.loads(raw)
             pieces = receipt["pieces"]
             shards.append(content_digest(receipt))
             manifest.shard_ids.append(task.id)
             manifest.shard_documents.append(receipt["documents"])
             manifest.shard_tokens.append(receipt["tokens"])
-            manifest.receipts.append(digest(raw))
+            manifest.receipts.append(digest(sealed(receipt)))
             manifest.row_starts.append(rows_so_far.get(pieces[0]["file"], 0) if pieces else 0)
             manifest.text_bytes += receipt["text_bytes"]
             for piece in pieces:
@@ -60,7 +58,7 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[
         manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, shards
     )
     manifest.write(folder)
-    _sweep(folder, set(manifest.shard_ids))
+    sweep(folder, set(manifest.shard_ids))
     return manifest
 
 
@@ -87,20 +85,24 @@ class _Quarantine:
                 self.out.write(line)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        with writing(self.path), self.out:
-            self.out.flush()
-            os.fsync(self.out.fileno())
-        if kind is not None:
+        try:
+            with writing(self.path):
+                with self.out:
+                    self.out.flush()
+                    os.fsync(self.out.fileno())
+                if kind is None:
+                    os.replace(self.beside, self.path)
+                    sync_folder(self.path.parent)
+        finally:
             self.beside.unlink(missing_ok=True)
-            return
-        with writing(self.path):
-            os.replace(self.beside, self.path)
-            sync_folder(self.path.parent)
         self.digest = self.hash.hexdigest()
 
 
-def _sweep(folder: Path, keep: set[str]) -> None:
-    """Remove shards no manifest names any more; files that are not ours are left alone."""
-    for path in (folder / "shards").iterdir():
+def sweep(folder: Path, keep: set[str]) -> None:
+    """Remove shards no manifest names any more and what a crash left half written; what is not ours is left alone."""
+    for path in (folder / "shards").glob("*"):
         if _OURS.fullmatch(path.name) and (path.name[:24] not in keep or path.name.endswith(".tmp")):
+            path.unlink(missing_ok=True)
+    for path in (*folder.glob("*.tmp"), *(folder / "tokenizer").glob("*.tmp")):
+        if _HALF_WRITTEN.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -1,56 +1,78 @@
-"""Mend a damaged store: take the broken shards' receipts away and build again. Nothing else is touched."""
+"""Mend a damaged store: do the broken shards' tasks again, from their source. Nothing else is touched."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.building.builder import build
-from tokenmill.errors import StoreError
+from tokenmill.building.builder import Build
+from tokenmill.building.crew import Inside
+from tokenmill.building.lock import build_lock
+from tokenmill.building.machine import share_out
+from tokenmill.building.progress import Progress
+from tokenmill.encoding import load_tokenizer
+from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import EventLog, read_events
-from tokenmill.reading import read
-from tokenmill.store import Damage, read_manifest
-from tokenmill.store.shard import receipt_path
+from tokenmill.reading import Source, read
+from tokenmill.store import Damage, Manifest, read_manifest
 
 
 def repair(folder: Path, damages: list[Damage]) -> None:
-    """Rebuild damaged shards from their source. An error says so if the source is gone or has changed."""
-    before = read_manifest(folder)
-    options, source = before.options, before.source
-    if any(name.startswith(("<", "-")) for name in source["inputs"]):
-        raise StoreError(
-            f"{folder} was built from text that is not in files ({', '.join(source['inputs'])}): build it again from that"
-            " text; every undamaged shard is kept"
-        )
-    for damage in damages:
-        if damage.shard is not None:
-            receipt_path(folder / "shards", damage.shard).unlink(missing_ok=True)
-        if damage.file == "events.jsonl":
+    """Rebuild damaged shards from their source, inside this process.
+
+    If the source is gone, or no longer what the store was built from, that is an error, and the store stays as it is:
+    its undamaged shards may be all that is left of it.
+    """
+    with build_lock(folder):
+        before = read_manifest(folder)
+        if any(damage.file == "events.jsonl" for damage in damages):
             _mend_log(folder / "events.jsonl")
-    corpus = read(
-        *source["inputs"],
+        with Progress("quiet", folder) as watch:
+            build = _same_build(folder, before, damages)
+            redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
+            with Inside(share_out(0, None)[1], watch.emit) as crew:
+                after = build.carry_out(crew, watch.emit, redo)
+    if after.fingerprint != before.fingerprint:
+        raise StoreError(
+            f"{folder}: repaired, but not to what it was: {after.fingerprint}, before {before.fingerprint}"
+        )
+
+
+def _same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
+    """The build that made this store, planned anew; an error if it would make another."""
+    if before.options["limit"] is not None or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
+        what = "only a trial" if before.options["limit"] is not None else "built from text that is not in files"
+        raise StoreError(f"{folder} was {what}: build it again in the same way; every undamaged shard is kept")
+    broken = any(damage.file.startswith("tokenizer/") for damage in damages)
+    try:
+        source = _source(before)
+        tokenizer = load_tokenizer(
+            before.tokenizer["name"] if broken else folder / "tokenizer", before.tokenizer["engine"]
+        )
+    except TokenmillError as error:
+        raise StoreError(f"{folder} cannot be repaired: {error}") from error
+    if tokenizer.fingerprint != before.tokenizer["fingerprint"]:
+        raise StoreError(f"{folder} cannot be repaired: {before.tokenizer['name']} is another tokenizer now")
+    build = Build(folder, source, tokenizer, before.options, before)
+    planned = {task.id for task in build.tasks}
+    changed = [shard for shard in before.shard_ids if shard not in planned]
+    if changed or (before.complete and len(planned) != len(before.shard_ids)):
+        raise StoreError(
+            f"{folder} cannot be repaired: its source has changed since ({', '.join(before.source['inputs'])}; it no longer"
+            f" gives {len(changed)} of {len(before.shard_ids)} shards). Nothing was touched. Build again to follow the source"
+        )
+    return build
+
+
+def _source(before: Manifest) -> Source:
+    options = before.options
+    return read(
+        *before.source["inputs"],
         format=options["format"],
         text=options["text"] or "text",
         template=options["template"],
         separator=options["separator"],
-        limit=options["limit"],
-        on_error=source["on_error"],
+        on_error=before.source["on_error"],
     )
-    broken_tokenizer = any(damage.file.startswith("tokenizer/") for damage in damages)
-    after = build(
-        corpus,
-        before.tokenizer["name"] if broken_tokenizer else folder / "tokenizer",
-        folder,
-        eos=options["eos"],
-        bos=options["bos"],
-        shard_bytes=options["shard_bytes"],
-        engine=before.tokenizer["engine"],
-        progress="quiet",
-    )
-    if after.fingerprint != before.fingerprint:
-        raise StoreError(
-            f"{folder}: the source has changed since it was built, so the store now holds the source as it is:"
-            f" fingerprint {after.fingerprint}, before {before.fingerprint}"
-        )
 
 
 def _mend_log(path: Path) -> None:

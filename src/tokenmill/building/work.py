@@ -23,6 +23,7 @@ from tokenmill.reading import Piece, Source, read_piece, rows_before, text_weigh
 from tokenmill.store import ShardWriter
 
 CRASHED = "crashed the engine"
+SUSPECT_PARTS = 16  # a block that killed a process is tried again in so many parts
 
 
 @dataclass(slots=True)
@@ -83,10 +84,11 @@ class TaskRun:
         pieces: list[dict[str, Any]] = []
         failed: list[dict[str, str]] = []
         left = self.task.limit
+        progress = _Progress(self)
         for piece in self.task.pieces:
             if left is not None and left <= 0:
                 break
-            progress = _Progress(self, piece)
+            progress.begin(piece)
             try:
                 count = self._piece(piece, left, progress)
             except InputError as error:
@@ -98,6 +100,7 @@ class TaskRun:
             if left is not None:
                 left -= count.rows - sum(skip.rows for skip in count.skips if skip.reason == BLANK)
         self._encode_pending()
+        progress.finish()
         return {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
 
     def _piece(self, piece: Piece, limit: int | None, progress: _Progress) -> _PieceCount:
@@ -185,9 +188,9 @@ class TaskRun:
             return
         values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         low, high = self._ordinals(len(values))
-        first, last = self.care.one_by_one
-        singly = low < last and first < high
-        for part in (values.slice(i, 1) for i in range(len(values))) if singly else (values,):
+        first, last = self.care.suspects
+        step = max(1, (last - first) // SUSPECT_PARTS) if low < last and first < high else len(values)
+        for part in (values.slice(i, step) for i in range(0, len(values), step)):
             self._announce(*self._ordinals(len(part)))
             self.writer.append(self.encoder.encode(part))
             self.encoded_documents += len(part)
@@ -263,22 +266,25 @@ class _Long:
 
 
 class _Progress:
-    """Tells the watcher what was done of a piece. Source bytes are guessed from text until the piece is done."""
+    """Tells the watcher what was done. Source bytes are guessed from text until a piece is done."""
 
-    def __init__(self, run: TaskRun, piece: Piece) -> None:
-        self.run, self.left = run, piece.nbytes
-        self.ratio = piece.file.size / max(text_weight(piece.file), 1)
-        self.text, self.documents, self.tokens = self._now()
+    def __init__(self, run: TaskRun) -> None:
+        self.run, self.left, self.ratio = run, 0, 1.0
+        self.told = self._now()
 
-    def update(self, all_of_it: bool = False) -> None:
-        text, documents, tokens = self._now()
-        source = self.left if all_of_it else min(self.left, int((text - self.text) * self.ratio))
-        self.left -= source
-        self.run._advance(source, text - self.text, documents - self.documents, tokens - self.tokens)
-        self.text, self.documents, self.tokens = text, documents, tokens
+    def begin(self, piece: Piece) -> None:
+        self.left, self.ratio = piece.nbytes, piece.file.size / max(text_weight(piece.file), 1)
+
+    def update(self) -> None:
+        self._tell(min(self.left, int((self.run.text_bytes - self.told[0]) * self.ratio)))
 
     def finish(self) -> None:
-        self.update(all_of_it=True)
+        self._tell(self.left)
+
+    def _tell(self, source_bytes: int) -> None:
+        self.left -= source_bytes
+        before, self.told = self.told, self._now()
+        self.run._advance(source_bytes, *(now - then for now, then in zip(self.told, before, strict=True)))
 
     def _now(self) -> tuple[int, int, int]:
         return self.run.text_bytes, self.run.writer.documents, self.run.writer.tokens

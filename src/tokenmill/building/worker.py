@@ -91,7 +91,10 @@ class _Worker:
             self.send({"free": task.id})
             self.send({"failed": task.id, "files": facts["failed"]})
             return
+        self.send({"at": None})
         self.commits.append(self.committer.submit(self.commit, writer, facts))
+        if care.alone:
+            self.wait_for_commits(keep=0)
         self.send({"free": task.id})
 
     def commit(self, writer: ShardWriter, facts: dict[str, Any]) -> None:

@@ -96,8 +96,8 @@ class Tokenizer:
         if wanted == "auto":
             return self._auto(which, required)
         if isinstance(wanted, int) or (wanted.isascii() and wanted.isdigit()):
-            if int(wanted) >= self.vocab_size:
-                raise UsageError(f"{which}={wanted} is outside the vocabulary of {self.vocab_size} ids")
+            if not 0 <= int(wanted) < self.vocab_size:
+                raise UsageError(f"{which}={wanted} is outside the vocabulary: 0 to {self.vocab_size - 1}")
             return int(wanted)
         found = self._token_id(wanted)
         if found is None:

@@ -62,24 +62,52 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         body = json.loads(raw)
         checksum = body.pop("checksum")
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise CorruptError(f"{path} is damaged; {remedy}") from None
     if body.get("format") != FORMAT:
         raise CorruptError(f"{path} is not the manifest of a token store; {remedy}")
-    if body.get("version") != VERSION:
+    sound = checksum == digest(canonical(body)) and raw == _pretty({**body, "checksum": checksum})
+    if sound and body.get("version") != VERSION:
         raise StoreError(
             f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION}; upgrade tokenmill"
         )
-    if checksum != digest(canonical(body)) or raw != _pretty({**body, "checksum": checksum}):
+    if not sound:
         raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
     del body["format"], body["version"]
     try:
         manifest = Manifest(**body)
-    except TypeError as error:
+        _check_shape(manifest)
+    except (TypeError, KeyError, ValueError) as error:
+        if isinstance(error, CorruptError):
+            raise
         raise CorruptError(f"{path} is not a manifest of this version ({error}); {remedy}") from None
+    return manifest
+
+
+def _check_shape(manifest: Manifest) -> None:
+    """Refuse what no build writes, before anything relies on it."""
+    for name in ("shard_documents", "shard_tokens", "row_starts"):
+        column = getattr(manifest, name)
+        if not isinstance(column, list) or any(type(n) is not int or n < 0 for n in column):
+            raise ValueError(f"{name} is not a list of counts")
+    for name in ("shard_ids", "receipts"):
+        if not isinstance(getattr(manifest, name), list):
+            raise ValueError(f"{name} is not a list")
+    columns = (manifest.shard_documents, manifest.shard_tokens, manifest.row_starts, manifest.receipts)
+    if any(len(column) != len(manifest.shard_ids) for column in columns):
+        raise ValueError("the columns of shards differ in length")
+    if (manifest.documents, manifest.tokens) != (sum(manifest.shard_documents), sum(manifest.shard_tokens)):
+        raise ValueError("the totals are not the sums of the shards")
+    if manifest.dtype not in ("uint16", "uint32"):
+        raise ValueError(f"dtype {manifest.dtype!r}")
+    for name in ("options", "source", "tokenizer", "quarantined", "files"):
+        if not isinstance(getattr(manifest, name), dict):
+            raise ValueError(f"{name} is not a table")
+    missing = {"name", "fingerprint", "vocab_size", "engine", "eos_id", "bos_id"} - manifest.tokenizer.keys()
+    if missing:
+        raise ValueError(f"the tokenizer lacks {', '.join(sorted(missing))}")
     for shard_id in manifest.shard_ids:
         checked_name(shard_id)
-    return manifest
 
 
 def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shards: list[str]) -> str:

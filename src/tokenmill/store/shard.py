@@ -10,6 +10,7 @@ flipped bit anywhere is found and named.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -22,7 +23,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.batch import Tokens
-from tokenmill.errors import CorruptError
+from tokenmill.errors import CorruptError, EncodingError, StoreError
 from tokenmill.store.files import CHECK_BLOCK, canonical, digest, sync_folder, write_atomically, writing
 
 RECEIPT_VERSION = 1
@@ -47,9 +48,18 @@ class _Column:
         self.sums: list[str] = []
         self.hash = xxhash.xxh3_64()
         self.in_block = 0
-        _write_all(self.out, bytes(HEADER_BYTES))
+        try:
+            _write_all(self.out, bytes(HEADER_BYTES))
+        except BaseException:
+            self.discard()
+            raise
 
     def append(self, values: npt.NDArray[Any]) -> None:
+        if values.dtype != self.dtype and len(values):
+            limits = np.iinfo(self.dtype)
+            if values.min() < limits.min or values.max() > limits.max:
+                worst = values.min() if values.min() < limits.min else values.max()
+                raise EncodingError(f"{self.path}: {worst} does not fit {self.dtype.name}; nothing was stored")
         data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
         _write_all(self.out, data)
         self.count += len(values)
@@ -93,10 +103,14 @@ class ShardWriter:
 
     def __init__(self, folder: Path, shard_id: str, dtype: np.dtype[Any]) -> None:
         self.folder, self.id, self.dtype = folder, shard_id, dtype
-        with writing(folder):
+        with writing(folder / f"{shard_id}.npy"):
             folder.mkdir(parents=True, exist_ok=True)
             self._ids = _Column(folder / f"{shard_id}.npy", dtype)
-            self._ends = _Column(folder / f"{shard_id}.ends.npy", np.dtype(np.int64))
+            try:
+                self._ends = _Column(folder / f"{shard_id}.ends.npy", np.dtype(np.int64))
+            except BaseException:
+                self._ids.discard()
+                raise
 
     @property
     def documents(self) -> int:
@@ -133,12 +147,16 @@ class ShardWriter:
             "check_block": CHECK_BLOCK,
             **facts,
         }
-        with writing(self._ids.path):
-            receipt["checksums"] = {"ids": self._ids.finish(), "ends": self._ends.finish()}
-            for column in (self._ids, self._ends):
-                os.replace(column.beside, column.path)
-            sync_folder(self.folder)
-        write_atomically(receipt_path(self.folder, self.id), canonical(receipt))
+        try:
+            with writing(self._ids.path):
+                receipt["checksums"] = {"ids": self._ids.finish(), "ends": self._ends.finish()}
+                for column in (self._ids, self._ends):
+                    os.replace(column.beside, column.path)
+                sync_folder(self.folder)
+        except BaseException:
+            self.discard()
+            raise
+        write_atomically(receipt_path(self.folder, self.id), sealed(receipt))
         return receipt
 
     def discard(self) -> None:
@@ -152,16 +170,27 @@ def receipt_path(folder: Path, shard_id: str) -> Path:
 
 
 def read_receipt(folder: Path, shard_id: str) -> dict[str, Any] | None:
-    """The receipt of a shard that is done; None where there is none, or only part of one."""
+    """The receipt of a shard that is done; None where there is none, or none that is whole and of this shard."""
     try:
-        receipt = json.loads(receipt_path(folder, shard_id).read_bytes())
-    except FileNotFoundError:
+        return unsealed(receipt_path(folder, shard_id).read_bytes(), shard_id)
+    except OSError:
         return None
-    except (OSError, ValueError):
+
+
+def sealed(receipt: dict[str, Any]) -> bytes:
+    """A receipt as it is written: with a checksum over itself."""
+    return canonical({**receipt, "checksum": digest(canonical(receipt))})
+
+
+def unsealed(raw: bytes, shard_id: str) -> dict[str, Any] | None:
+    """A receipt read back; None if a bit of it differs, or if it is another shard's."""
+    try:
+        receipt = json.loads(raw)
+        checksum = receipt.pop("checksum")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
-    if not isinstance(receipt, dict) or receipt.get("id") != shard_id or receipt.get("version") != RECEIPT_VERSION:
-        return None
-    return receipt
+    whole = checksum == digest(canonical(receipt)) and raw == canonical({**receipt, "checksum": checksum})
+    return receipt if whole and receipt["id"] == shard_id and receipt["version"] == RECEIPT_VERSION else None
 
 
 def is_done(folder: Path, receipt: dict[str, Any]) -> bool:
@@ -232,6 +261,8 @@ def open_column(path: Path) -> npt.NDArray[Any]:
         column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return column
     except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES):
+            raise StoreError(f"cannot open {path}: {error.strerror}") from error
         raise CorruptError(f"{path}: {error}; run: tokenmill verify {path.parent.parent} --repair") from error
 
 

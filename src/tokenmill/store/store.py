@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-OPEN_SHARDS = 4096  # mapped at once; the kernel allows a process some 65,000 maps
+OPEN_COLUMNS = 4096  # mapped at once; the kernel allows a process some 65,000 maps, and each holds a file open
 
 
 class Location(NamedTuple):
@@ -55,9 +56,8 @@ class Store:
         self.path = path
         self.manifest = manifest
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
-        self._ids = lru_cache(OPEN_SHARDS)(self._open_ids)
-        self._ends = lru_cache(OPEN_SHARDS)(self._open_ends)
-        self._receipt = lru_cache(64)(self._read_receipt)
+        self._columns: OrderedDict[tuple[int, str], npt.NDArray[Any]] = OrderedDict()
+        self._last_receipt: tuple[int, dict[str, Any]] | None = None
 
     def __len__(self) -> int:
         return self.manifest.documents
@@ -166,13 +166,18 @@ class Store:
         before = int(self._document_ends[shard - 1]) if shard else 0
         return shard, wanted - before
 
-    def _open_ids(self, shard: int) -> npt.NDArray[Any]:
+    def _ids(self, shard: int) -> npt.NDArray[Any]:
         return self._column(shard, ".npy", self.dtype, self.manifest.shard_tokens[shard])
 
-    def _open_ends(self, shard: int) -> npt.NDArray[Any]:
+    def _ends(self, shard: int) -> npt.NDArray[Any]:
         return self._column(shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard])
 
     def _column(self, shard: int, suffix: str, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        """A mapped column; the most recently used stay mapped."""
+        column = self._columns.get((shard, suffix))
+        if column is not None:
+            self._columns.move_to_end((shard, suffix))
+            return column
         path = self.path / "shards" / f"{self.manifest.shard_ids[shard]}{suffix}"
         column = open_column(path)
         if column.shape != (count,) or column.dtype != dtype:
@@ -180,16 +185,33 @@ class Store:
                 f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
                 f" run: tokenmill verify {self.path} --repair"
             )
+        self._columns[shard, suffix] = column
+        if len(self._columns) > _columns_at_once():
+            self._columns.popitem(last=False)
         return column
 
-    def _read_receipt(self, shard: int) -> dict[str, Any]:
+    def _receipt(self, shard: int) -> dict[str, Any]:
+        if self._last_receipt is not None and self._last_receipt[0] == shard:
+            return self._last_receipt[1]
         shard_id = self.manifest.shard_ids[shard]
         receipt = read_receipt(self.path / "shards", shard_id)
         if receipt is None:
             raise CorruptError(
-                f"{self.path}: the receipt of shard {shard_id} is missing or damaged; run: tokenmill verify {self.path} --repair"
+                f"{self.path}: the receipt of shard {shard_id} is missing or damaged;"
+                f" run: tokenmill verify {self.path} --repair"
             )
+        self._last_receipt = shard, receipt
         return receipt
+
+
+def _columns_at_once() -> int:
+    """At most half of the files this process may open."""
+    try:
+        import resource
+
+        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    except (ImportError, OSError, ValueError):
+        return 256
 
 
 def _row_of(local: int, skips: Any) -> int:
@@ -212,6 +234,6 @@ def open_store(path: str | os.PathLike[str]) -> Store:
                 f"{folder}: the build of this store was interrupted; run the same build again to finish it"
             )
         warnings.warn(
-            f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=3
+            f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=2
         )
     return Store(folder, manifest)

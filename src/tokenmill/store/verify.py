@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from tokenmill.errors import CorruptError
 from tokenmill.events import damaged_lines
 from tokenmill.store.files import digest
 from tokenmill.store.manifest import NAME, read_manifest
-from tokenmill.store.shard import Damage, check_shard, receipt_path
+from tokenmill.store.shard import Damage, check_shard, receipt_path, unsealed
 
 
 def verify_store(folder: Path) -> list[Damage]:
@@ -19,6 +18,8 @@ def verify_store(folder: Path) -> list[Damage]:
         manifest = read_manifest(folder)
     except CorruptError as error:
         return [Damage(NAME, str(error))]
+    if not manifest.complete and not manifest.failed:
+        return [Damage(NAME, "the build of this store was interrupted; run it again to finish it")]
     found: list[Damage] = []
     for name, expected in manifest.files.items():
         path = folder / name
@@ -43,6 +44,7 @@ def _check(shards: Path, shard_id: str, expected: str) -> list[Damage]:
         raw = receipt_path(shards, shard_id).read_bytes()
     except OSError as error:
         return [Damage(name, error.strerror or str(error), shard_id)]
-    if digest(raw) != expected:
+    receipt = unsealed(raw, shard_id)
+    if receipt is None or digest(raw) != expected:
         return [Damage(name, "the receipt is damaged: its checksum does not match", shard_id)]
-    return check_shard(shards, json.loads(raw))
+    return check_shard(shards, receipt)

@@ -1,0 +1,93 @@
+"""Memory stays where it was asked to stay, whatever the text does to an engine's caches."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tokenmill as tm
+from tokenmill.building.machine import resident_bytes
+
+
+class Peak:
+    """The most memory this process's children held at one time, together and each."""
+
+    together = 0
+    largest = 0
+
+    def look(self) -> None:
+        sizes = [resident_bytes(child.pid) for child in psutil.Process().children()]
+        self.together = max(self.together, sum(sizes))
+        self.largest = max([self.largest, *sizes])
+
+
+@contextmanager
+def watching() -> Iterator[Peak]:
+    peak, over = Peak(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            peak.look()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def diverse(tmp_path_factory) -> Path:
+    """100 MB of made-up words, of which hardly one comes twice: each is new to an engine's caches."""
+    folder = tmp_path_factory.mktemp("diverse")
+    draw = random.Random(1)
+    letters = bytes(97 + i % 26 for i in range(256))
+    for number in range(4):
+        with open(folder / f"{number}.jsonl", "w") as out:
+            for _ in range(500):
+                some = draw.randbytes(42_000).translate(letters).decode()
+                out.write(json.dumps({"text": " ".join(some[i : i + 7] for i in range(0, len(some), 7))}) + "\n")
+    assert sum(path.stat().st_size for path in folder.iterdir()) > 95e6
+    return folder
+
+
+def test_the_budget_is_kept(diverse, tokenizer_path, tmp_path):
+    """Two workers told to stay within 600 MB together do, but for what one block of text takes on top of it.
+
+    A worker looks at itself after each block and loads its engine anew when it is too large; while it does so, and until
+    the block is written, it holds the block as well: 4 MB of text, some 10 times that in tokens and intermediate arrays.
+    """
+    with watching() as peak:
+        small = tm.build(diverse, tokenizer_path, tmp_path / "small", workers=2, memory="600MB", progress="quiet")
+    assert peak.together > 100e6, "nobody was watched"
+    assert peak.together < 600e6 + 2 * 60e6
+    with watching() as free:
+        large = tm.build(diverse, tokenizer_path, tmp_path / "free", workers=2, memory="20GB", progress="quiet")
+    assert free.together > 1.2 * peak.together, "this corpus does not make caches grow, and proves nothing"
+    assert small.fingerprint == large.fingerprint
+
+
+def test_one_document_of_200_mb(tokenizer_path, tmp_path, real_texts):
+    """A document far larger than memory allows is encoded in parts: a worker never holds it whole."""
+    text = "\n".join(real_texts).encode()
+    path = tmp_path / "one.txt"
+    with open(path, "wb") as out:
+        while out.tell() < 200e6:
+            out.write(text)
+    with watching() as peak:
+        store = tm.build(path, tokenizer_path, tmp_path / "store", workers=1, memory="400MB", progress="quiet")
+    assert len(store) == 1
+    assert store[0][-1] == store.tokenizer.eos_id
+    assert 50e6 < peak.largest < 450e6
+    # The first part of it is what the first part alone would be, up to where the two differ: its last words.
+    head = tm.load_tokenizer(tokenizer_path).encode(text[:1_000_000].decode("utf-8", "ignore"))
+    assert store[0][: len(head) - 10].tolist() == head[:-10].tolist()
