@@ -315,12 +315,17 @@ def test_missing_files(tmp_path):
         tm.read()
 
 
-def test_a_dangling_link(tmp_path):
-    """Named, matched or found in a folder, a link to nothing is an error that names it."""
-    (tmp_path / "dangling.jsonl").symlink_to(tmp_path / "gone")
-    for wanted in (tmp_path / "dangling.jsonl", str(tmp_path / "*.jsonl"), tmp_path):
-        with pytest.raises((UsageError, InputError), match=r"dangling\.jsonl"):
-            tm.read(wanted)
+def test_a_dangling_link(tmp_path, tokenizer_path):
+    """Named, it is an error at once; matched or found in a folder, it fails alone, by name, and the others do not."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dangling.jsonl").symlink_to(tmp_path / "gone")
+    (tmp_path / "data" / "good.jsonl").write_text('{"text": "good"}\n')
+    with pytest.raises(UsageError, match=r"dangling\.jsonl"):
+        tm.read(tmp_path / "data" / "dangling.jsonl")
+    for i, wanted in enumerate((tmp_path / "data", str(tmp_path / "data" / "*.jsonl"))):
+        store = tm.build(wanted, tokenizer_path, tmp_path / f"store{i}", progress="quiet", workers=0)
+        assert len(store) == 1
+        assert [entry["file"] for entry in store.failed] == [str(tmp_path / "data" / "dangling.jsonl")]
 
 
 def test_an_empty_folder(tmp_path):

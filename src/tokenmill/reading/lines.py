@@ -6,7 +6,6 @@ fails the proof is bisected until the bad records stand alone; only those are lo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -20,13 +19,14 @@ from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.records import whole_records
 from tokenmill.reading.source import Source, SourceFile
-from tokenmill.reading.template import Template, as_text, dig
+from tokenmill.reading.template import Literal, Template, as_text, dig, parse_record
 from tokenmill.reading.text import join, join_columns, no_text, valid_texts
 
 BOM = b"\xef\xbb\xbf"
 # A record up to this size is held whole; a longer text is passed on in parts, a longer JSON line is refused.
 LONG_TEXT = 16 << 20
 LONG_LINE = 256 << 20
+TOO_LONG = ("too large", "a line too long to be held")
 
 
 def delimiter_of(file: SourceFile, source: Source) -> bytes | None:
@@ -50,7 +50,7 @@ def read_lines(file: SourceFile, source: Source, start: int, stop: int | None, b
         for raw in whole_records(stream, delimiter, start, stop, block_bytes, long_bytes):
             if raw.part and is_json:
                 if raw.last:
-                    yield no_text(Skip(0, 1, "too large", f"a line of more than {LONG_LINE >> 20} MiB"))
+                    yield no_text(Skip(0, 1, *TOO_LONG))
                 continue
             if raw.part:
                 texts = long_text.feed(raw.data.removesuffix(delimiter) if raw.last else raw.data, raw.last)
@@ -152,7 +152,11 @@ def _parse(
     """
     rows = lines.kept[low:high]
     starts, ends = lines.starts[rows], lines.ends[rows]
-    if (lines.codes[starts] != 0x7B).any() or (lines.codes[ends - 1] != 0x7D).any():
+    if (
+        (ends - starts > LONG_LINE).any()
+        or (lines.codes[starts] != 0x7B).any()
+        or (lines.codes[ends - 1] != 0x7D).any()
+    ):
         return None
     block = pa.py_buffer(data)[int(starts[0]) : int(ends[-1])]
     try:
@@ -199,14 +203,17 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 def _careful(line: bytes, fields: tuple[str, ...], template: Template | None) -> tuple[str | None, Skip | None]:
     """One line that the fast path would not take: its text after all, or why it has none."""
+    if len(line) > LONG_LINE:
+        return None, Skip(0, 1, *TOO_LONG)
     if not line.strip():
         return None, Skip(0, 1, BLANK)
     try:
-        record = json.loads(line.decode("utf-8", "surrogateescape"))
+        record = parse_record(line.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         return None, Skip(0, 1, "bad json", str(error)[:200])
     if not isinstance(record, dict):
-        return None, Skip(0, 1, "bad json", f"a {type(record).__name__}, not an object")
+        kind = "number" if isinstance(record, Literal) else type(record).__name__
+        return None, Skip(0, 1, "bad json", f"a {kind}, not an object")
     values = []
     for name in fields:
         found, value = dig(record, name)
@@ -216,16 +223,26 @@ def _careful(line: bytes, fields: tuple[str, ...], template: Template | None) ->
             return None, Skip(0, 1, "null field", f"field {name!r} is null")
         text = as_text(value, lenient=template is not None)
         if text is None:
-            return None, Skip(0, 1, "not text", f"field {name!r} is a {type(value).__name__}")
+            kind = "number" if isinstance(value, Literal) else type(value).__name__
+            return None, Skip(0, 1, "not text", f"field {name!r} is a {kind}")
         values.append(text)
     text = values[0] if template is None else template.join(values)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        escaped = 0xDC80 <= ord(text[error.start]) <= 0xDCFF and b"\\u" not in line
-        reason = "invalid utf-8" if escaped else "lone surrogate"
-        return None, Skip(0, 1, reason, f"at character {error.start}")
+        return None, Skip(0, 1, _which_bad_character(line, fields), f"at character {error.start}")
     return text, None
+
+
+def _which_bad_character(line: bytes, fields: tuple[str, ...]) -> str:
+    """Whether a text is bad for its bytes or for its escapes: does it become good when bad bytes are replaced?"""
+    record = parse_record(line.decode("utf-8", "replace"))
+    try:
+        for name in fields:
+            str(dig(record, name)[1]).encode()
+    except UnicodeEncodeError:
+        return "lone surrogate"
+    return "invalid utf-8"
 
 
 def _refuse_array(file: SourceFile, data: bytes) -> None:

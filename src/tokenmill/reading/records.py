@@ -51,8 +51,8 @@ def whole_records(
             if end or inside_long:
                 yield Raw(held[:end], part=inside_long)
             position, held, inside_long = position + end, held[end:], False
-        elif inside_long or len(held) > long_bytes:
-            end = len(held) - (width - 1)  # a delimiter may straddle two reads
+        elif inside_long or len(held) > max(long_bytes, width):
+            end = max(0, len(held) - (width - 1))  # a delimiter may straddle two reads
             yield Raw(held[:end], part=True, last=False)
             position, held, inside_long = position + end, held[end:], True
         if at_end and not held:
@@ -81,5 +81,5 @@ def _after_delimiter(stream: BinaryIO, delimiter: bytes, position: int, block_by
             return position + cut, held[cut:]
         if not fresh:
             return position + len(held), b""
-        keep = len(held) - len(delimiter) + 1
-        position, held = position + keep, held[keep:]
+        gone = max(0, len(held) - len(delimiter) + 1)
+        position, held = position + gone, held[gone:]

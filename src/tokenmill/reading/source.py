@@ -222,10 +222,10 @@ def _spelling(item: str) -> str:
     return os.path.abspath(item)
 
 
-def _expand(item: str, format: str, left_out: list[str]) -> Iterator[tuple[str, str, str]]:
+def _expand(item: str, format: str, left_out: list[str], depth: int = 0) -> Iterator[tuple[str, str, str]]:
     """The files an input stands for: (path, format, the folder the input begins in)."""
     if item.startswith("@") and not os.path.exists(item):
-        yield from _expand_list(item[1:], format, left_out)
+        yield from _expand_list(item[1:], format, left_out, depth)
     elif os.path.isdir(item):
         for path in _walk(item):
             suffix = os.path.splitext(os.path.splitext(path)[0] if _has_codec(path) else path)[1].lower()
@@ -255,14 +255,16 @@ def _fixed_part(pattern: str) -> str:
     return here or "."
 
 
-def _expand_list(path: str, format: str, left_out: list[str]) -> Iterator[tuple[str, str, str]]:
+def _expand_list(path: str, format: str, left_out: list[str], depth: int) -> Iterator[tuple[str, str, str]]:
+    if depth > 8:
+        raise UsageError(f"the list of files {path} names itself, or lists within lists without end")
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the list of files {path}: {error}") from error
     for line in lines:
         if line.strip():
-            yield from _expand(line.strip(), format, left_out)
+            yield from _expand(line.strip(), format, left_out, depth + 1)
 
 
 def _has_codec(path: str) -> bool:

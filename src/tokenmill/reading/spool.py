@@ -64,7 +64,8 @@ def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
 
 def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int, first: int) -> Iterator[SourceFile]:
     number = first
-    for table in _chunks(_tables(stream.data, source), chunk_bytes):
+    nothing = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
+    for table in _chunks(_tables(stream.data, source), chunk_bytes, nothing):
         path = folder / "chunk"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=CHUNK_ROWS)
@@ -82,13 +83,13 @@ def _spooled(path: Path, tag: str, format: str, codec: str | None, name: str) ->
     return SourceFile(str(path), path.stat().st_size, tag, format, codec, path.name, name)
 
 
-def _chunks(tables: Iterable[pa.Table], chunk_bytes: int) -> Iterator[pa.Table]:
-    """Tables put together or cut to about `chunk_bytes`; always at least one."""
+def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, nothing: pa.Table) -> Iterator[pa.Table]:
+    """Tables put together or cut to about `chunk_bytes`; `nothing` where there are none, so that there is always one."""
     held: list[pa.Table] = []
     size = 0
-    schema = None
+    any_came = False
     for table in tables:
-        schema = table.schema
+        any_came = any_came or table.num_rows > 0
         step = max(1, table.num_rows * chunk_bytes // max(table.nbytes, 1))
         for low in range(0, table.num_rows, step):
             part = table.slice(low, step)
@@ -99,8 +100,8 @@ def _chunks(tables: Iterable[pa.Table], chunk_bytes: int) -> Iterator[pa.Table]:
                 held, size = [], 0
     if held:
         yield pa.concat_tables(held)
-    elif schema is None:
-        yield pa.table({"text": pa.array([], pa.large_binary())})
+    elif not any_came:
+        yield nothing
 
 
 def _tables(data: Any, source: Source) -> Iterator[pa.Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -36,9 +37,11 @@ def read_parquet(file: SourceFile, source: Source, start: int, stop: int | None,
         groups = range(start, table.num_row_groups if stop is None else stop)
         for group in groups:
             rows = _rows_per_block(table.metadata.row_group(group), source.fields, block_bytes)
-            for batch in table.iter_batches(rows, row_groups=[group], columns=list(source.fields), use_threads=False):
+            for batch in table.iter_batches(
+                rows, row_groups=[group], columns=list(dict.fromkeys(source.fields)), use_threads=False
+            ):
                 yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
-        check_unchanged(file, raw.fileno())
+        check_unchanged(file, file.path)
 
 
 def _rows_per_block(group: pq.RowGroupMetaData, fields: tuple[str, ...], block_bytes: int) -> int:
@@ -65,7 +68,18 @@ def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, b
             check_columns(file, stream.schema, source)
             batches = iter(stream)
         for batch in batches:
+            batch.validate()
             yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+        if not is_arrow_file(file) and (raw.tell() != file.size or not _ends_well(file)):
+            raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or without its end mark")
+        check_unchanged(file, file.path)
+
+
+def _ends_well(file: SourceFile) -> bool:
+    """Whether an Arrow stream ends as its writer closes it: a stream cut between two batches lacks this mark."""
+    with open(file.path, "rb") as raw:
+        raw.seek(max(0, file.size - 8))
+        return raw.read() == b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def is_arrow_file(file: SourceFile) -> bool:
@@ -77,44 +91,40 @@ def is_arrow_file(file: SourceFile) -> bool:
 def read_csv(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
     """The documents of a csv or tsv file with a header. What Arrow will not parse, Python's csv module reads on from."""
     done = 0
-    try:
-        for texts in _fast_csv(file, source, block_bytes):
-            yield texts
-            done += texts.rows
-    except _Restart:
-        yield from _careful_csv(file, source, done)
+    for texts in _fast_csv(file, source, block_bytes):
+        if texts is None:
+            yield from _careful_csv(file, source, done)
+            return
+        yield texts
+        done += texts.rows
 
 
-def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Texts]:
+def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Texts | None]:
+    """Blocks as Arrow parses them; None where it will not go on."""
     with open_stream(file) as stream:
         try:
             reader = pacsv.open_csv(
-                stream,
+                pa.PythonFile(stream, mode="r"),
                 read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
                 parse_options=pacsv.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
                 convert_options=pacsv.ConvertOptions(
-                    include_columns=list(source.fields),
+                    include_columns=list(dict.fromkeys(source.fields)),
                     column_types={name: pa.large_binary() for name in source.fields},
                     strings_can_be_null=False,
                 ),
             )
         except (pa.ArrowKeyError, pa.ArrowInvalid):
-            with open_stream(file) as again:
-                header = next(_csv_rows(file, again), [])
-            check_columns(file, pa.schema([(name, pa.string()) for name in header]), source)
-            raise _Restart from None
+            yield None
+            return
         while True:
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
                 return
             except pa.ArrowInvalid:
-                raise _Restart from None
+                yield None
+                return
             yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
-
-
-class _Restart(Exception):
-    """Go on with the careful reader."""
 
 
 def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[Texts]:
@@ -146,6 +156,9 @@ def _csv_rows(file: SourceFile, stream: BinaryIO) -> Iterator[list[str]]:
         yield from (row for row in csv.reader(lines, delimiter=_delimiter(file)) if row)
     except csv.Error as error:
         raise InputError(f"{file.shown}: {error}") from error
+    finally:
+        with suppress(ValueError):  # closed already
+            lines.detach().detach()  # the stream is closed by whoever opened it
 
 
 def _delimiter(file: SourceFile) -> str:
@@ -202,13 +215,27 @@ def _pick(table: pa.Table, name: str) -> pa.Array:
 
 
 def _as_binary(array: pa.Array, *, lenient: bool) -> pa.Array:
+    """A column as large_binary, its offsets checked: a damaged file must not send anyone reading outside its buffers."""
     if pa.types.is_dictionary(array.type):
+        _sound(array.dictionary)
+        array.indices.validate(full=True)
+        if len(array) and array.null_count < len(array):
+            bounds = pc.min_max(array.indices).as_py()
+            if bounds["min"] < 0 or bounds["max"] >= len(array.dictionary):
+                raise pa.ArrowInvalid("a dictionary index points outside its dictionary")
         array = array.dictionary_decode()
+    _sound(array)
     if lenient and not any(test(array.type) for test in _TEXT_TYPES):
         array = array.cast(pa.large_string())
     if array.type in (pa.string(), pa.string_view()):
         array = array.cast(pa.large_string())
     return array.view(pa.large_binary()) if array.type == pa.large_string() else array.cast(pa.large_binary())
+
+
+def _sound(array: pa.Array) -> None:
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):  # UTF-8 is checked later, row by row
+        array = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
+    array.validate(full=True)
 
 
 def _texts(values: pa.Array) -> Texts:

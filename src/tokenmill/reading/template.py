@@ -51,10 +51,19 @@ def dig(record: Any, path: str) -> tuple[bool, Any]:
     return True, here
 
 
+class Literal(str):
+    """A number as it is written in JSON: never converted, so never too large and never rounded."""
+
+
+def parse_record(line: str) -> Any:
+    """A JSON record, numbers left as they are written."""
+    return json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
+
+
 def as_text(value: Any, *, lenient: bool) -> str | None:
     """A field's text, or None where it has none. Templates take numbers and booleans too, as JSON writes them."""
-    if isinstance(value, str):
-        return value
-    if lenient and isinstance(value, (int, float)):
-        return json.dumps(value)
-    return None
+    if isinstance(value, Literal):
+        return str(value) if lenient else None
+    if isinstance(value, bool):
+        return json.dumps(value) if lenient else None
+    return value if isinstance(value, str) else None
