@@ -285,6 +285,17 @@ def test_csv_as_the_csv_module_writes_it(folder, texts, block_bytes, tabs):
     assert documents(path, block_bytes) == texts
 
 
+@pytest.mark.parametrize("codec", ["", ".gz"])
+def test_a_line_end_inside_a_csv_field_at_the_edge_of_a_block(tmp_path, codec):
+    """Wherever a block ends, also between the two characters of a quoted line end, no character of a text is lost."""
+    texts = ["line one\r\nline two"] * 20
+    path = tmp_path / f"a.csv{codec}"
+    for shift in range(25):
+        body = separated(["y" * shift, *texts], ",")
+        path.write_bytes(pack(body, codec) if codec else body)
+        assert documents(path, 100)[1:] == texts, shift
+
+
 # The small print of line formats.
 
 

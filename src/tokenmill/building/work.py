@@ -227,11 +227,13 @@ class TaskRun:
             self._announce(*self._ordinals(1))
             if self.long is None:
                 self.long = _Long(self.encoder.long_document(), self.writer.mark())
+            self.long.nbytes += text_bytes(one)
             self._feed(self.long, one, last=not goes_on)
             if not goes_on:
-                refused, self.long = self.long.refused, None
+                refused, nbytes, self.long = self.long.refused, self.long.nbytes, None
                 self.encoded_documents += 1
                 if refused:
+                    self.text_bytes -= nbytes
                     count.documents -= 1
                     row = _nth_good(i, list(texts.skips)) - texts.rows
                     self._skip(Skip(row, 1, "too large", refused), count, piece)
@@ -253,6 +255,7 @@ class TaskRun:
     def _abandon_long(self) -> None:
         assert self.long is not None
         self.writer.rollback(self.long.mark)
+        self.text_bytes -= self.long.nbytes
         self.long = None
 
 
@@ -262,6 +265,7 @@ class _Long:
 
     document: LongDocument
     mark: Any
+    nbytes: int = 0
     refused: str = ""
 
 

@@ -3,11 +3,11 @@
 A document too large to encode in one call is cut at a place chosen by a rule. A rule is a shape of text around the cut:
 the two characters before it and the two at it. A rule is used only after a proof against the reference tokenizer:
 
-1. No token of the vocabulary spans the cut: none holds the character before it followed by the character after it.
-   So no merge, and no piece of a Unigram lattice, can reach across.
-2. In every context of up to two characters on each side, from an alphabet with one member of each class that
-   tokenizers' patterns tell apart, encoding the parts gives the encoding of the whole. That covers what the normalizer
-   and the pre-tokenizer see around the cut: their look-ahead is one character, and their classes are in the alphabet.
+1. No token of the vocabulary spans the cut: none holds a letter followed by what the white space is turned into, or the
+   pre-tokenizer splits there. So no merge, and no piece of a Unigram lattice, can reach across.
+2. The normalizer and the pre-tokenizer are of kinds that decide by the characters around a place. And in every context
+   of up to two characters on each side, from an alphabet with one member of each class that tokenizers' patterns tell
+   apart, encoding the parts gives the encoding of the whole.
 3. No added token holds a cut, or reaches for the white space at one.
 
 Each rule cuts before a single white space with letters around it, where prose and code have plenty of places. The
@@ -17,12 +17,19 @@ since their mark stands for it: that is the `drop` kind of rule, proved in the s
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 _ALPHABET = ("a", "Z", "7", " ", "\n", "\r", "\t", ".", "'", "_", "中", "é", "\u0301", "👍")
+# Kinds of normalizers and pre-tokenizers that act on the characters at a place and right around it.
+_LOCAL = frozenset({
+    "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Replace", "Prepend", "Strip", "StripAccents", "BertNormalizer", "Nmt",
+    "Precompiled", "ByteLevel", "Split", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Punctuation",
+    "Digits", "CharDelimiterSplit", "UnicodeScripts",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,11 @@ class Rule:
 
 def safe_rules(tokenizer: Any) -> list[Rule]:
     """The rules proved safe for a `tokenizers.Tokenizer`, best first. Costs some ten milliseconds a rule."""
-    spanning = _spaces_after_letters(tokenizer) | _spaces_eaten(tokenizer)
+    if not _is_local(tokenizer):
+        return []
+    eaten = _spaces_eaten(tokenizer)
     rules = [Rule("\n", False), Rule(" ", False), Rule(" ", True), Rule("\n", True)]
-    return [rule for rule in rules if rule.space not in spanning and _holds(tokenizer, rule)]
+    return [r for r in rules if r.space not in eaten and not _may_span(tokenizer, r) and _holds(tokenizer, r)]
 
 
 def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
@@ -59,15 +68,40 @@ def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
     return None
 
 
-def _spaces_after_letters(tokenizer: Any) -> set[str]:
-    """Which white space some token of the vocabulary holds right after an ASCII letter, in any of its spellings."""
-    found = set()
-    for token in tokenizer.get_vocab():
-        if re.search("[A-Za-z](\n|Ċ)", token):
-            found.add("\n")
-        if re.search("[A-Za-z]( |Ġ|▁)", token):
-            found.add(" ")
-    return found
+def _may_span(tokenizer: Any, rule: Rule) -> bool:
+    """Whether some token could reach across a cut: it holds a letter and then whatever the white space turns into.
+
+    What it turns into is seen by sending a cut through the normalizer and the pre-tokenizer. Where the pre-tokenizer
+    splits right after the letters, nothing reaches across.
+    """
+    text = f"qu{rule.space}T"
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    parts = [text]
+    if tokenizer.pre_tokenizer is not None:
+        parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    for part in parts:
+        found = re.search("qu(.*)", part, re.IGNORECASE | re.DOTALL)
+        if found:
+            after = found.group(1)[:1]
+            if not after:
+                return False
+            spanning = re.compile("[A-Za-z]" + re.escape(after))
+            return after in "tT" or any(spanning.search(token) for token in tokenizer.get_vocab())
+    return True
+
+
+def _is_local(tokenizer: Any) -> bool:
+    """Whether normalizer and pre-tokenizer are of kinds that look no further than a character or so around a place."""
+    config = json.loads(tokenizer.to_str())
+    steps = [*_steps(config.get("normalizer"), "normalizers"), *_steps(config.get("pre_tokenizer"), "pretokenizers")]
+    return all(step["type"] in _LOCAL and "(?<" not in json.dumps(step) for step in steps)
+
+
+def _steps(config: Any, several: str) -> list[dict[str, Any]]:
+    if config is None:
+        return []
+    return [step for part in config[several] for step in _steps(part, several)] if several in config else [config]
 
 
 def _spaces_eaten(tokenizer: Any) -> set[str]:

@@ -40,7 +40,7 @@ def read_lines(file: SourceFile, source: Source, start: int, stop: int | None, b
     """The documents of the records that start in [start, stop) bytes of the (decompressed) file."""
     delimiter = delimiter_of(file, source)
     with open_stream(file) as stream:
-        long_text = _LongText()
+        long_text = _LongText(delimiter or b"")
         if delimiter is None:
             yield from _whole_file(stream, long_text, LONG_TEXT if file.codec else min(file.size + 1, LONG_TEXT))
             return
@@ -53,7 +53,7 @@ def read_lines(file: SourceFile, source: Source, start: int, stop: int | None, b
                     yield no_text(Skip(0, 1, *TOO_LONG))
                 continue
             if raw.part:
-                texts = long_text.feed(raw.data.removesuffix(delimiter) if raw.last else raw.data, raw.last)
+                texts = long_text.feed(raw.data, raw.last)
                 if texts is not None:
                     yield texts
                 continue
@@ -266,13 +266,20 @@ class _LongText:
     what it had of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delimiter: bytes) -> None:
+        self.delimiter = delimiter
         self.held = b""
         self.bad = False
 
     def feed(self, data: bytes, last: bool) -> Texts | None:
         data = self.held + data
+        if last and self.delimiter and data.endswith(self.delimiter):
+            data = data[: -len(self.delimiter)]
+            if self.delimiter == b"\n":
+                data = data.removesuffix(b"\r")
         cut = len(data) if last else _character_boundary(data)
+        if not last and self.delimiter == b"\n" and data[:cut].endswith(b"\r"):
+            cut -= 1  # it may be half of a line end
         values, skips = valid_texts(pa.array([data[:cut]], pa.large_binary()), None)
         bad = self.bad or bool(skips)
         self.held, self.bad = (b"", False) if last else (data[cut:], bad)

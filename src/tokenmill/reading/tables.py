@@ -104,7 +104,7 @@ def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Te
     with open_stream(file) as stream:
         try:
             reader = pacsv.open_csv(
-                pa.PythonFile(stream, mode="r"),
+                pa.PythonFile(_WholeLineEnds(stream), mode="r"),
                 read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
                 parse_options=pacsv.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
                 convert_options=pacsv.ConvertOptions(
@@ -125,6 +125,23 @@ def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Te
                 yield None
                 return
             yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+
+
+class _WholeLineEnds(io.RawIOBase):
+    """A stream whose reads never end between \\r and \\n: Arrow drops such a \\n, also from inside a quoted field."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.held = stream, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        fresh = self.stream.read(max(size - len(self.held), 1) if size >= 0 else -1)
+        data, self.held = self.held + fresh, b""
+        if fresh and data.endswith(b"\r") and len(data) > 1:
+            data, self.held = data[:-1], b"\r"
+        return data
 
 
 def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[Texts]:
