@@ -46,7 +46,7 @@ class Rule:
 
 
 def safe_rules(tokenizer: Any) -> list[Rule]:
-    """The rules proved safe for a `tokenizers.Tokenizer`, best first. Costs some ten milliseconds a rule."""
+    """The rules proved safe for a `tokenizers.Tokenizer`, best first. Costs about a second."""
     if not _is_local(tokenizer):
         return []
     eaten = _spaces_eaten(tokenizer)

@@ -95,6 +95,8 @@ class Tokenizer:
             return None
         if wanted == "auto":
             return self._auto(which, required)
+        if isinstance(wanted, bool):
+            raise UsageError(f"{which}={wanted} is not a token, an id, 'auto' or 'none'")
         if isinstance(wanted, int) or (wanted.isascii() and wanted.isdigit()):
             if not 0 <= int(wanted) < self.vocab_size:
                 raise UsageError(f"{which}={wanted} is outside the vocabulary: 0 to {self.vocab_size - 1}")

@@ -169,14 +169,14 @@ def _parse(
         return None
     if table.num_rows != high - low:
         return None
-    columns = [_column(table, name) for name in fields]
-    text = columns[0] if template is None else join_columns(template, columns)
-    if text.null_count:
-        return None
-    text = text.cast(pa.large_string()) if template is None else text.view(pa.large_string())
     try:
+        columns = [_column(table, name) for name in fields]
+        text = columns[0].cast(pa.large_string()) if template is None else join_columns(template, columns)
+        if text.null_count:
+            return None
+        text = text.view(pa.large_string())
         text.validate(full=True)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     return text
 

@@ -141,6 +141,11 @@ def read(
     if len({stream.name for stream in streams}) < len(streams):
         streams = [replace(stream, name=f"{stream.name[:-1]}:{i}>") for i, stream in enumerate(streams)]
     files = tuple(_describe(path, *found[path]) for path in sorted(found))
+    wrong = next((file for file in files if separator is not None and file.format != "text"), None)
+    if wrong is not None:
+        raise UsageError(
+            f"separator goes with plain text, but {wrong.path} is read as {wrong.format}; say --format text"
+        )
     if not files and not streams:
         hint = f" ({len(left_out)} files of other kinds were left out; --format takes them)" if left_out else ""
         raise UsageError(f"no file to read in {', '.join(spellings)}{hint}")

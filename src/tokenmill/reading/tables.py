@@ -101,10 +101,11 @@ def read_csv(file: SourceFile, source: Source, start: int, stop: int | None, blo
 
 def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Texts | None]:
     """Blocks as Arrow parses them; None where it will not go on."""
-    with open_stream(file) as stream:
+    with open_stream(file) as raw:
+        stream = _ForArrow(raw)
         try:
             reader = pacsv.open_csv(
-                pa.PythonFile(_WholeLineEnds(stream), mode="r"),
+                pa.PythonFile(stream, mode="r"),
                 read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
                 parse_options=pacsv.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
                 convert_options=pacsv.ConvertOptions(
@@ -114,34 +115,50 @@ def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Te
                 ),
             )
         except (pa.ArrowKeyError, pa.ArrowInvalid):
+            stream.complain()
             yield None
             return
         while True:
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
+                stream.complain()
                 return
             except pa.ArrowInvalid:
+                stream.complain()
                 yield None
                 return
             yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
 
 
-class _WholeLineEnds(io.RawIOBase):
-    """A stream whose reads never end between \\r and \\n: Arrow drops such a \\n, also from inside a quoted field."""
+class _ForArrow(io.RawIOBase):
+    """A stream as Arrow's csv reader can bear it.
+
+    Its reads never end between \\r and \\n (Arrow drops such a \\n, also from inside a quoted field), and never raise (an
+    error in Arrow's read-ahead thread can hang the process): an error looks like the end, and is kept to be raised later.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.held = stream, b""
+        self.error: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        fresh = self.stream.read(max(size - len(self.held), 1) if size >= 0 else -1)
+        try:
+            fresh = self.stream.read(max(size - len(self.held), 1) if size >= 0 else -1)
+        except Exception as error:
+            self.error, fresh = error, b""
         data, self.held = self.held + fresh, b""
         if fresh and data.endswith(b"\r") and len(data) > 1:
             data, self.held = data[:-1], b"\r"
         return data
+
+    def complain(self) -> None:
+        """Raise what reading raised."""
+        if self.error is not None:
+            raise self.error
 
 
 def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[Texts]:
