@@ -91,7 +91,7 @@ def resident_bytes(pid: int | str = "self") -> int:
 
 
 def release_memory() -> None:
-    """Give back what the allocators hold in case it is wanted again; keeps a long run as small as a short one."""
+    """Give back what the allocators hold in case it is wanted again. Costs some page faults: not for every task."""
     import ctypes
 
     import pyarrow as pa

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.work import encode_task
 from tokenmill.encoding import Encoder, EngineFailure
@@ -84,7 +83,6 @@ class _Worker:
             advance=self.advance,
         )
         self.report(now=True)
-        release_memory()
         self.wait_for_commits(keep=1)
         if not facts["pieces"] and facts["failed"]:
             writer.discard()
