@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
@@ -408,7 +410,7 @@ def test_a_truncated_file_fails_alone(tokenizer_path, tmp_path, capsys, size, wo
     assert facts["complete"] is False
     assert [entry["file"] for entry in facts["failed_files"]] == [str(bad)]
     assert str(bad) in facts["failed_files"][0]["error"]
-    assert "1 input files failed" in captured.err
+    assert "1 input file failed" in captured.err
     half = tm.open(store)
     assert len(half) == 8 * 40 + 900
     assert str(bad) not in {file for file, _ in places(half)}
@@ -485,11 +487,15 @@ def test_stop_at_the_first_bad_document(tokenizer_path, tmp_path, workers):
 
 
 def test_a_folder_that_cannot_be(jsonl, tokenizer_path, tmp_path):
-    """A store below a regular file, or in place of one: a BuildError that names the path."""
+    """A store below a regular file, in place of one, or among other things: an error that names the path."""
     (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file/store", tmp_path / "file"):
-        with pytest.raises(BuildError, match=str(out)):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    kinds = {tmp_path / "file/store": BuildError, tmp_path / "file": UsageError, tmp_path / "mine": UsageError}
+    for out, kind in kinds.items():
+        with pytest.raises(kind, match=str(out)):
             build(jsonl(["a"]), tokenizer_path, out)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -780,3 +786,43 @@ def test_open_files_do_not_grow(corpus, tokenizer_path, tmp_path):
     build(corpus, tokenizer_path, tmp_path / "second", workers=2)
     assert len(os.listdir("/proc/self/fd")) <= before
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+
+
+def test_a_store_in_its_source_folder_is_not_read(tokenizer_path, tmp_path):
+    """Built into the folder it reads from, a store is up to date the second time; another build skips it too."""
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    for _ in range(2):
+        store = build(tmp_path, tokenizer_path, tmp_path / "store")
+        assert (len(store), store.complete) == (2, True)
+    assert len(build(tmp_path, tokenizer_path, tmp_path.parent / f"{tmp_path.name}-other")) == 2
+    assert len(build(str(tmp_path / "**/*.json*"), tokenizer_path, tmp_path / "store", force=True)) == 2
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.jsonl"])
+def test_a_wrong_field_leaves_nothing_in_the_way(tokenizer_path, tmp_path, name):
+    """A field that no record has is a UsageError, at once; no folder is left, and the right name builds."""
+    table = pa.table({"body": ["one", "two"], "id": ["1", "2"]})
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("body,id\none,1\ntwo,2\n")
+    elif name == "a.parquet":
+        pq.write_table(table, path)
+    elif name == "a.arrow":
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_text('{"body": "one"}\n{"body": "two"}\n')
+    with pytest.raises(UsageError, match=r"'text'.*body"):
+        build(path, tokenizer_path, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    assert len(build(path, tokenizer_path, tmp_path / "store", text="body")) == 2
+
+
+def test_a_file_in_pieces_fails_once(tokenizer_path, tmp_path):
+    """A file that fails in each of its pieces is one failed file."""
+    good, bad = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"text": ["word " * 5000] * 8}), good, row_group_size=1, compression="none")
+    pq.write_table(pa.table({"other": ["word " * 5000] * 8}), bad, row_group_size=1, compression="none")
+    store = build(tmp_path, tokenizer_path, tmp_path / "store", shard_bytes="32KB")
+    assert [entry["file"] for entry in store.failed] == [str(bad)]
+    assert len(store) == 8

@@ -570,3 +570,11 @@ assert store.lengths.sum() == len(store.to_arrow()) * 2 == 1400
 """
     ran = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_slices(small):
+    """A slice is a list of documents, as of any sequence."""
+    folder, documents = small
+    store = tm.open(folder)
+    for part in (slice(1, None), slice(None, None, -1), slice(100, None)):
+        assert [document.tolist() for document in store[part]] == documents[part]

@@ -140,7 +140,15 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
         bare = [sys.executable, "-c", BARE, kind, path, tokenizer_json, out]
         commands[f"bare {kind}"] = [*bare, "1", around[1]]
         commands[f"bare 4x {kind}"] = [*bare, "4", around[1]]
-    commands["tokenizers"] = [sys.executable, "-c", REFERENCE, str(corpus["sample"]), tokenizer_json, out, *around]
+    commands["tokenizers, a sample"] = [
+        sys.executable,
+        "-c",
+        REFERENCE,
+        str(corpus["sample"]),
+        tokenizer_json,
+        out,
+        *around,
+    ]
     commands["import numpy"] = [sys.executable, "-c", "import numpy"]
     commands["import tokenmill"] = [sys.executable, "-c", "import tokenmill"]
     commands["tokenmill --help"] = [sys.executable, "-m", "tokenmill.cli", "--help"]
@@ -148,7 +156,7 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
     for turn in range(rounds):
         _say(f"round {turn + 1} of {rounds}")
         for name, command in commands.items():
-            if name == "tokenizers" and turn:
+            if name.startswith("tokenizers") and turn:
                 continue  # minutes long, and nowhere near
             for _ in range(5 if "import" in name or "--help" in name else 1):
                 shutil.rmtree(work / "store", ignore_errors=True)
@@ -187,7 +195,7 @@ def _bars(best: dict[str, Run], peaks: dict[str, int], corpus: dict[str, Any]) -
         memory = peaks[f"build 4x {kind}"] / peaks[f"build {kind}"]
         bars.append((f"peak memory with 4x the input, {kind}", memory, "<=", 1.1))
     speed = text / best["build jsonl"].seconds
-    reference = corpus["sample_bytes"] / best["tokenizers"].seconds
+    reference = corpus["sample_bytes"] / best["tokenizers, a sample"].seconds
     bars.append(("MB/s of build / tokenizers.encode_batch, jsonl", speed / reference, ">=", 30.0))
     for name in ("import tokenmill", "tokenmill --help"):
         bars.append((f"{name} / import numpy", best[name].seconds / best["import numpy"].seconds, "<=", 2.0))
@@ -333,6 +341,8 @@ def _table(result: dict[str, Any]) -> str:
     lines += ["", f"{'ratio':<50}{'measured':>10}{'bar':>10}"]
     for bar in result["bars"]:
         lines.append(f"{bar['what']:<50}{bar['ratio']:>10.2f}{bar['bar']:>10}   {'met' if bar['met'] else 'MISSED'}")
+    if text < 250e6:
+        lines.append("The bars are meant for 250 MB of text and more: with less, starting up is most of the work.")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.errors import TokenmillError
+from tokenmill.errors import LockedError, TokenmillError
 from tokenmill.events import printable
 
 FAILED_FILES = 4
@@ -118,7 +118,8 @@ def _build(options: argparse.Namespace) -> int:
     )
     _print_info(options.out, options.json)
     if store.failed:
-        print(f"{len(store.failed)} input files failed; run the same command to try them again", file=sys.stderr)
+        count = f"{len(store.failed)} input {'file' if len(store.failed) == 1 else 'files'}"
+        print(f"{count} failed; run the same command to try again, or go on with the others", file=sys.stderr)
         return FAILED_FILES
     return 0
 
@@ -151,7 +152,7 @@ def _show_command(commands: Any) -> None:
     command.add_argument(
         "--doc", type=int, nargs="+", default=[0], metavar="N", help="documents, from 0; -1 is the last (0)"
     )
-    command.add_argument("--tokens", type=int, default=200, metavar="N", help="at most so many ids of each (200)")
+    command.add_argument("--tokens", type=_count, default=200, metavar="N", help="at most so many ids of each (200)")
     command.add_argument("--json", action="store_true", help="as JSON, a line each")
 
 
@@ -177,8 +178,14 @@ def _show(options: argparse.Namespace) -> int:
                 )
             )
             continue
-        more = f" ... and {len(ids) - len(some):,} more" if len(ids) > len(some) else ""
-        print(printable(f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{text}"))
+        cut = len(ids) > len(some)
+        more = f" ... and {len(ids) - len(some):,} more" if cut else ""
+        number %= len(store)
+        print(
+            printable(
+                f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{text}{' ...' if cut else ''}\n"
+            )
+        )
     return 0
 
 
@@ -197,8 +204,12 @@ def _verify_command(commands: Any) -> None:
 def _verify(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from tokenmill.store import verify_store
+    from tokenmill.building.lock import lock_holder
+    from tokenmill.store import read_manifest, verify_store
 
+    holder = lock_holder(Path(options.store))
+    if holder is not None:
+        raise LockedError(f"{options.store} is being built by process {holder}; verify it when that is done")
     damages = verify_store(Path(options.store))
     repaired = False
     if damages and options.repair:
@@ -212,9 +223,12 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps({"ok": not damages or repaired, "repaired": repaired, "damaged": found}, indent=1))
     else:
         for damage in damages:
-            print(printable(f"{'repaired' if repaired else 'damaged'}: {damage}"))
+            print(printable(f"repaired: {damage.file} (was: {damage.what})" if repaired else f"damaged: {damage}"))
         if not damages:
             print(f"{options.store}: every bit is as it was written")
+            failed = len(read_manifest(Path(options.store)).failed)
+            if failed:
+                print(f"but it is not complete: {failed} input files failed; build again to try them", file=sys.stderr)
     return 3 if damages and not repaired else 0
 
 
@@ -257,6 +271,13 @@ def _demo(options: argparse.Namespace) -> int:
     from tokenmill.demo import demo
 
     return demo(options.out)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
 
 
 def _unescaped(text: str | None) -> str | None:

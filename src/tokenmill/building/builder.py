@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size, share_out
 from tokenmill.building.plan import Task, limited, plan
 from tokenmill.building.progress import Progress
-from tokenmill.building.publish import publish, sweep
+from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.events import Event
@@ -63,7 +64,11 @@ def build(
     elif reading:
         raise UsageError(f"give {', '.join(reading)} to tm.read, where the source was made")
     folder = Path(out)
+    source = _without(source, folder)
+    fresh = _check_folder(folder)
     with ExitStack() as stack:
+        if fresh:
+            stack.callback(_leave_no_litter, folder)
         stack.enter_context(build_lock(folder))
         watch = stack.enter_context(Progress(progress, folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
@@ -117,7 +122,7 @@ class Build:
             failures = self._first_documents(crew)
             if not failures and redo is None and self._is_published():
                 return self._up_to_date(emit)
-        for entry in (entry for entries in failures.values() for entry in entries):
+        for entry in each_once(failures):
             emit({"event": "failed", **entry})
         manifest = publish(self.folder, self.manifest, self.tasks, failures)
         emit(
@@ -179,12 +184,13 @@ class Build:
             "files": len(self.source.files),
             "source_bytes": self.source.num_bytes,
             "left_out": len(self.source.left_out),
+            "left_out_kinds": sorted({os.path.splitext(path)[1] or "no suffix" for path in self.source.left_out})[:8],
             "shards": len(self.tasks),
             "done": len(self.tasks) - todo,
             "tokenizer": self.tokenizer.name,
             "vocab_size": self.tokenizer.vocab_size,
             "dtype": self.manifest.dtype,
-            "eos": self.manifest.options["eos"],
+            "eos": self.tokenizer.describe(self.manifest.options["eos"]),
             "engine": f"{self.tokenizer.engine} {self.tokenizer.engine_version}",
             "proof": self.tokenizer.proof,
             "workers": crew.describe(),
@@ -219,10 +225,44 @@ def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any
             "proof": tokenizer.proof,
             "eos_id": options["eos"],
             "bos_id": options["bos"],
+            "eos_token": tokenizer.token_name(options["eos"]),
+            "bos_token": tokenizer.token_name(options["bos"]),
         },
         dtype=tokenizer.dtype.name,
         source_bytes=source.num_bytes,
     )
+
+
+def _without(source: Source, folder: Path) -> Source:
+    """A store that lies among its source's files is not part of it."""
+    inside = os.path.join(os.path.abspath(folder), "")
+    files = tuple(file for file in source.files if not file.path.startswith(inside))
+    if len(files) < len(source.files) and not files and not source.streams:
+        raise UsageError(f"every file to read lies in {folder}, where the store is to be written")
+    return replace(source, files=files)
+
+
+def _check_folder(folder: Path) -> bool:
+    """Refuse a folder that holds something else. Returns whether it is new."""
+    if not folder.exists():
+        return True
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file; the store needs a folder of its own")
+    if any((folder / ours).exists() for ours in ("manifest.json", "shards", "events.jsonl")):
+        return False
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+    if others:
+        raise UsageError(
+            f"{folder} holds other things ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and is no token"
+            " store; choose a new or empty folder"
+        )
+    return False
+
+
+def _leave_no_litter(folder: Path) -> None:
+    """A build that never came to writing a manifest leaves no folder behind."""
+    if not (folder / "manifest.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], force: bool) -> Manifest | None:
@@ -235,6 +275,8 @@ def _agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str
         if not force:
             raise
         return None
+    if not old.shard_ids and not any((folder / "shards").glob("*.json")):
+        return None  # begun, and nothing done: nothing to lose
     differs = [
         f"{key}: {old.options.get(key)!r} there, {options.get(key)!r} now"
         for key in sorted(old.options.keys() | options.keys())

@@ -11,6 +11,21 @@ from tokenmill.errors import BuildError, LockedError
 from tokenmill.store.files import writing
 
 
+def lock_holder(folder: Path) -> str | None:
+    """The process that is building in a folder now, if one is."""
+    import fcntl
+
+    try:
+        with open(folder / ".lock") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return handle.read().strip() or "unknown"
+    except OSError:
+        pass
+    return None
+
+
 @contextmanager
 def build_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write a store; LockedError if another process has it."""

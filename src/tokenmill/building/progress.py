@@ -56,7 +56,7 @@ class Terminal:
         self.mode = ("bar" if shown else "plain") if mode == "auto" else mode
         self.bar: Any = None
         self.began = self.spoke = time.monotonic()
-        self.tokens = self.source = self.total = self.memory = 0
+        self.tokens = self.source = self.text = self.total = self.memory = 0
 
     def __call__(self, event: Event) -> None:
         handler = getattr(self, "on_" + event["event"].replace(" ", "_"), None)
@@ -72,15 +72,17 @@ class Terminal:
 
     def on_plan(self, event: Event) -> None:
         self.say(
-            f"{human(event['source_bytes'])} in {event['files']:,} {'file' if event['files'] == 1 else 'files'}"
-            f" -> {event['shards']:,} {'shard' if event['shards'] == 1 else 'shards'};"
+            f"{human(event['source_bytes'])} in {some(event['files'], 'file')} -> {some(event['shards'], 'shard')};"
             f" tokenizer {event['tokenizer']} ({event['vocab_size']:,} ids as {event['dtype']}, eos {event['eos']});"
             f" engine {event['engine']}: {event['proof']}; {event['workers']}"
         )
         if event["left_out"]:
-            self.say(f"left out {event['left_out']:,} files whose names promise no text; --format takes them")
+            self.say(
+                f"left out {some(event['left_out'], 'file')} ({', '.join(event['left_out_kinds'])}): from a folder only data"
+                " files are taken; name them by a glob, or say --format text"
+            )
         if event["done"]:
-            self.say(f"resuming: {event['done']:,} of {event['shards']:,} shards are done already")
+            self.say(f"resuming: {event['done']:,} of {some(event['shards'], 'shard')} done already")
 
     def on_start(self, event: Event) -> None:
         self.began, self.total = time.monotonic(), event["source_bytes"]
@@ -93,6 +95,7 @@ class Terminal:
 
     def on_did(self, event: Event) -> None:
         self.source += event["source"]
+        self.text += event["text"]
         self.tokens += event["tokens"]
         seconds = max(time.monotonic() - self.began, 1e-9)
         if self.bar is not None:
@@ -134,7 +137,7 @@ class Terminal:
         quarantined = sum(event["quarantined"].values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in event["quarantined"].items())
         self.say(
-            f"done in {seconds:.1f} s ({human(event['done_bytes'] / seconds)}/s):"
+            f"done in {seconds:.1f} s ({human(self.text / seconds)} of text a second):"
             f" {event['documents'] + quarantined:,} documents in = {event['documents']:,} out + {quarantined:,} quarantined"
             f"{f' ({reasons})' if reasons else ''}; {event['tokens']:,} tokens"
         )
@@ -143,6 +146,11 @@ class Terminal:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+
+def some(count: int, noun: str) -> str:
+    """(1, "file") -> "1 file"; (2000, "file") -> "2,000 files"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def human(number: float, unit: str = "B") -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tokenmill.batch import BLANK
+from tokenmill.building.crew import Failures
 from tokenmill.building.plan import Task
 from tokenmill.errors import BuildError
 from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
@@ -20,7 +22,7 @@ _OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.\d+\.tmp)?")
 _HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer\.json|tokenizer_config\.json)\.\d+\.tmp")
 
 
-def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[str, list[dict[str, str]]]) -> Manifest:
+def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failures) -> Manifest:
     """Put finished shards in order, count everything, and replace the manifest. Then sweep what it does not name."""
     shards: list[str] = []
     quarantined: Counter[str] = Counter()
@@ -49,9 +51,7 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[
                         quarantine.add(piece["file"], first + row, count, reason, detail)
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
     manifest.quarantined = dict(sorted(quarantined.items()))
-    manifest.failed = sorted(
-        (dict(entry) for entries in failures.values() for entry in entries), key=lambda entry: entry["file"]
-    )
+    manifest.failed = each_once(failures)
     manifest.complete = not manifest.failed
     manifest.files[QUARANTINE] = quarantine.digest
     manifest.fingerprint = store_fingerprint(
@@ -60,6 +60,13 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: dict[
     manifest.write(folder)
     sweep(folder, set(manifest.shard_ids))
     return manifest
+
+
+def each_once(failures: Failures) -> list[dict[str, str]]:
+    """The files that failed, in order; a file cut into pieces may have failed in several."""
+    return list(
+        {entry["file"]: dict(entry) for entry in sorted(chain(*failures.values()), key=lambda e: e["file"])}.values()
+    )
 
 
 class _Quarantine:

@@ -175,7 +175,10 @@ class TaskRun:
         if skip.reason != BLANK and self.source.on_error == "raise":
             row = rows_before(piece, self.source) + count.rows + skip.row
             what = f"{skip.reason} ({skip.detail})" if skip.detail else skip.reason
-            raise DocumentError(f"{piece.file.shown}, row {row}: {what}. Mend it, or quarantine such documents instead")
+            raise DocumentError(
+                f"{piece.file.shown}, row {row}: {what}."
+                " (Rows count from 0.) Mend it, or leave such documents out with --on-error quarantine"
+            )
         count.skips.append(skip._replace(row=count.rows + skip.row))
 
     def _encode_pending(self) -> None:

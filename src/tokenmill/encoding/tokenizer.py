@@ -83,6 +83,17 @@ class Tokenizer:
         """The text of some ids, special tokens shown."""
         return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
 
+    def token_name(self, token: int | None) -> str | None:
+        """What an id is called."""
+        if token is None:
+            return None
+        known = next((name for name, number in self.added.items() if number == token), None)
+        return known if known is not None else self._reference.id_to_token(token)
+
+    def describe(self, token: int | None) -> str:
+        """An id with its name, for people."""
+        return "none" if token is None else f"{token} {self.token_name(token)}"
+
     def encoder(self, bos_id: int | None = None, eos_id: int | None = None) -> Encoder:
         """An encoder for this process."""
         from tokenmill.encoding.encoder import Encoder
@@ -198,7 +209,10 @@ def _find(spec: str) -> Path:
         if not path.is_file():
             raise TokenizerError(f"no tokenizer.json in the folder {spec}; it holds {_listing(path.parent)}")
     if not path.is_file():
-        raise TokenizerError(f"no tokenizer at {spec}: give a tokenizer.json or a folder that holds one")
+        raise TokenizerError(
+            f"no tokenizer at {spec}: give a tokenizer.json or a folder that holds one"
+            " (a local one: names on the Hugging Face Hub are not understood yet)"
+        )
     return path
 
 
@@ -266,9 +280,11 @@ def _examine(path: Path, raw: bytes) -> dict[str, Any]:
 
     if not raw.strip():
         raise TokenizerError(f"{path} is empty")
+    if raw.startswith(b"\x1f\x8b"):
+        raise TokenizerError(f"{path} is compressed with gzip; unpack it first: gunzip -k {path}")
     try:
         parsed = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{path} is not valid JSON ({error}); is it cut short or another kind of file?") from error
     if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), dict):
         raise TokenizerError(f"{path} is not a tokenizer.json: it has no 'model'")

@@ -128,10 +128,16 @@ def rows_before(piece: Piece, source: Source) -> int:
 def check_fields(source: Source) -> None:
     """Look at the first records before a long build: a field that none of them has is a wrong option, not bad data."""
     for file in source.files:
-        if file.size == 0:
+        if file.size == 0 or file.format in ("text", "lines"):
             continue
         if file.format == "jsonl":
             _check_json_fields(file, source)
+        else:
+            from tokenmill.reading.tables import missing_column
+
+            complaint = missing_column(file, source)
+            if complaint:
+                raise UsageError(complaint)
         return
 
 
@@ -155,8 +161,8 @@ def _check_json_fields(file: SourceFile, source: Source) -> None:
                 return
             keys |= dict.fromkeys(record)
     if keys:
-        wanted = ", ".join(repr(name) for name in source.fields)
+        lacking = ", ".join(repr(name) for name in source.fields if name not in keys)
+        choose = "Mend the --template" if source.template else "Choose with --text (text=...)"
         raise UsageError(
-            f"{file.shown}: the first records have no field {wanted}; they have {', '.join(keys)}."
-            " Choose with --text (text=...)"
+            f"{file.shown}: the first records have no field {lacking}; they have {', '.join(keys)}. {choose}"
         )

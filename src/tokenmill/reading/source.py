@@ -159,7 +159,7 @@ def read(
         separator=separator,
         limit=limit,
         on_error=on_error,
-        left_out=tuple(left_out),
+        left_out=tuple(path for path in left_out if os.path.abspath(path) not in found),
     )
 
 
@@ -296,6 +296,9 @@ def _walk(folder: str) -> Iterator[str]:
             folders.clear()
             continue
         seen.add((info.st_dev, info.st_ino))
+        if "manifest.json" in names and "shards" in folders:
+            folders.clear()  # a token store, not a source
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith("."):

@@ -56,6 +56,8 @@ def _rows_per_block(group: pq.RowGroupMetaData, fields: tuple[str, ...], block_b
 
 def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
     """The documents of record batches [start, stop) of an Arrow file, mapped; or of a whole Arrow stream."""
+    # Of an iterable only what is text was spooled as such.
+    null_reason = "not text" if file.name.startswith("<iterable") else "null field"
     with reading(file), pa.memory_map(file.path) as raw:
         with open(file.path, "rb") as handle:
             check_unchanged(file, handle.fileno())
@@ -69,7 +71,7 @@ def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, b
             batches = iter(stream)
         for batch in batches:
             batch.validate()
-            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes, null_reason)
         if not is_arrow_file(file) and (raw.tell() != file.size or not _ends_well(file)):
             raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or without its end mark")
         check_unchanged(file, file.path)
@@ -199,13 +201,35 @@ def _delimiter(file: SourceFile) -> str:
     return "\t" if file.format == "tsv" else ","
 
 
+def missing_column(file: SourceFile, source: Source) -> str | None:
+    """What is wrong with the columns of a file, if anything; a file that cannot be read is not judged here."""
+    try:
+        with reading(file):
+            if file.format == "parquet":
+                schema = pq.read_schema(file.path)
+            elif file.format == "arrow":
+                with pa.memory_map(file.path) as raw:
+                    schema = (pa.ipc.open_file if is_arrow_file(file) else pa.ipc.open_stream)(raw).schema
+            else:
+                with open_stream(file) as stream:
+                    schema = pa.schema([(name, pa.string()) for name in next(_csv_rows(file, stream), [])])
+    except InputError:
+        return None
+    try:
+        check_columns(file, schema, source)
+    except InputError as error:
+        return str(error)
+    return None
+
+
 def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
     """A missing or non-text column is the file's fault, not each row's."""
     for name in source.fields:
         kind = _type_of(schema, name)
         if kind is None:
             raise InputError(
-                f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. Choose with --text (text=...)"
+                f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}."
+                f" {'Mend the --template' if source.template else 'Choose with --text (text=...)'}"
             )
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -228,7 +252,7 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     return kind
 
 
-def _blocks(table: pa.Table, source: Source, block_bytes: int) -> Iterator[Texts]:
+def _blocks(table: pa.Table, source: Source, block_bytes: int, null_reason: str = "null field") -> Iterator[Texts]:
     """A table's documents in blocks of about `block_bytes`."""
     rows = max(1, table.num_rows)
     step = max(1, min(rows, block_bytes * rows // max(table.nbytes, 1)))
@@ -237,7 +261,7 @@ def _blocks(table: pa.Table, source: Source, block_bytes: int) -> Iterator[Texts
         part = table.slice(low, step)
         columns = [_as_binary(_pick(part, name), lenient=template is not None) for name in source.fields]
         values = columns[0] if template is None else join_columns(template, columns)
-        yield _texts(values)
+        yield _texts(values, null_reason)
 
 
 def _pick(table: pa.Table, name: str) -> pa.Array:
@@ -272,7 +296,7 @@ def _sound(array: pa.Array) -> None:
     array.validate(full=True)
 
 
-def _texts(values: pa.Array) -> Texts:
+def _texts(values: pa.Array, null_reason: str) -> Texts:
     total = len(values)
     if not values.null_count:
         texts, skips = valid_texts(values, None)
@@ -280,4 +304,4 @@ def _texts(values: pa.Array) -> Texts:
     nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
     kept = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     texts, skips = valid_texts(values.drop_null(), kept)
-    return Texts(texts, total, sorted([*skips, *(Skip(int(row), 1, "null field") for row in nulls)]))
+    return Texts(texts, total, sorted([*skips, *(Skip(int(row), 1, null_reason) for row in nulls)]))

@@ -28,6 +28,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "tokenizer": manifest.tokenizer,
         "fingerprint": manifest.fingerprint,
         "shards": len(manifest.shard_ids),
+        "finished_shards": len(manifest.shard_ids) or sum(1 for _ in (folder / "shards").glob("*.json")),
         "source_bytes": manifest.source_bytes,
         "text_bytes": manifest.text_bytes,
         "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,
@@ -36,25 +37,40 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def _state(facts: dict[str, Any]) -> str:
+    if facts["failed_files"]:
+        return f"{len(facts['failed_files'])} of its files failed; the next build tries them again"
+    return (
+        f"being built, or interrupted, with {facts['finished_shards']:,} shards done; the same build goes on from there"
+    )
+
+
 def info_table(facts: dict[str, Any]) -> str:
     """The same, to be read."""
     tokenizer = facts["tokenizer"]
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
     around = ", ".join(
-        f"{name} {tokenizer[f'{name}_id']}" for name in ("bos", "eos") if tokenizer[f"{name}_id"] is not None
+        f"{name} {tokenizer[f'{name}_id']} {tokenizer.get(f'{name}_token')}"
+        for name in ("bos", "eos")
+        if tokenizer[f"{name}_id"] is not None
     )
+    files = facts["source"]["files"]
     rows = [
-        ("store", facts["path"] + ("" if facts["complete"] else "   NOT COMPLETE: run the build again to finish it")),
+        ("store", facts["path"] + ("" if facts["complete"] else f"   NOT COMPLETE: {_state(facts)}")),
         (
             "documents",
             f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined",
         ),
         ("", f"left out: {reasons} (quarantine.jsonl)" if reasons else ""),
-        ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {facts['shards']:,} shards"),
+        (
+            "tokens",
+            f"{facts['tokens']:,} as {facts['dtype']}, {facts['shards']:,} {'shard' if facts['shards'] == 1 else 'shards'}",
+        ),
         ("text", f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} a token" if facts["tokens"] else ""),
         (
             "source",
-            f"{facts['source_bytes']:,} bytes in {facts['source']['files']:,} files: {', '.join(facts['source']['inputs'])}",
+            f"{facts['source_bytes']:,} bytes in {files:,} {'file' if files == 1 else 'files'}:"
+            f" {', '.join(facts['source']['inputs'])}",
         ),
         ("tokenizer", f"{tokenizer['name']} ({facts['vocab_size']:,} ids{', ' + around if around else ''})"),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}: {tokenizer['proof']}"),

@@ -263,6 +263,11 @@ def open_column(path: Path) -> npt.NDArray[Any]:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES):
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
+        if isinstance(error, FileNotFoundError):
+            raise CorruptError(
+                f"{path} is gone: if the store was built again since it was opened, open it again;"
+                f" if not, run: tokenmill verify {path.parent.parent} --repair"
+            ) from error
         raise CorruptError(f"{path}: {error}; run: tokenmill verify {path.parent.parent} --repair") from error
 
 

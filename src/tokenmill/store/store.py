@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,15 @@ class Store:
     def __len__(self) -> int:
         return self.manifest.documents
 
-    def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]:
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[npt.NDArray[np.unsignedinteger]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
         shard, local = self._find(index)
         ends = self._ends(shard)
         start = int(ends[local - 1]) if local else 0
