@@ -151,7 +151,7 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
     ]
     commands["import numpy"] = [sys.executable, "-c", "import numpy"]
     commands["import tokenmill"] = [sys.executable, "-c", "import tokenmill"]
-    commands["tokenmill --help"] = [sys.executable, "-m", "tokenmill.cli", "--help"]
+    commands["tokenmill --help"] = [sys.executable, "-P", "-m", "tokenmill.cli", "--help"]
     runs: dict[str, list[Run]] = {name: [] for name in commands}
     for turn in range(rounds):
         _say(f"round {turn + 1} of {rounds}")

@@ -65,11 +65,11 @@ def build(
         raise UsageError(f"give {', '.join(reading)} to tm.read, where the source was made")
     folder = Path(out)
     source = _without(source, folder)
-    fresh = _check_folder(folder)
+    _check_folder(folder)
     with ExitStack() as stack:
-        if fresh:
-            stack.callback(_leave_no_litter, folder)
         stack.enter_context(build_lock(folder))
+        if all(entry.name == ".lock" for entry in folder.iterdir()):
+            stack.callback(_leave_no_litter, folder)
         watch = stack.enter_context(Progress(progress, folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
         crew = stack.enter_context(_crew(source, workers, memory, watch.emit))
@@ -242,25 +242,24 @@ def _without(source: Source, folder: Path) -> Source:
     return replace(source, files=files)
 
 
-def _check_folder(folder: Path) -> bool:
-    """Refuse a folder that holds something else. Returns whether it is new."""
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else."""
     if not folder.exists():
-        return True
+        return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file; the store needs a folder of its own")
     if any((folder / ours).exists() for ours in ("manifest.json", "shards", "events.jsonl")):
-        return False
+        return
     others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
     if others:
         raise UsageError(
             f"{folder} holds other things ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and is no token"
             " store; choose a new or empty folder"
         )
-    return False
 
 
 def _leave_no_litter(folder: Path) -> None:
-    """A build that never came to writing a manifest leaves no folder behind."""
+    """A build that began in an empty folder and never came to writing a manifest leaves none. The lock is still held."""
     if not (folder / "manifest.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
 

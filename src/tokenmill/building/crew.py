@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tokenmill.batch import BLOCK_BYTES
 from tokenmill.building.plan import Task
 from tokenmill.events import Event
+
+if TYPE_CHECKING:
+    from tokenmill.encoding import Encoder
+    from tokenmill.reading import Source
 
 Failures = dict[str, list[dict[str, str]]]
 
@@ -54,12 +57,7 @@ class Inside:
         return "inside this process"
 
     def begin(self, setup: dict[str, Any]) -> None:
-        from tokenmill.encoding import Encoder
-        from tokenmill.reading import Source
-
-        self.shards = Path(setup["shards"])
-        self.source = Source(files=(), inputs=(), **setup["source"])
-        self.encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
+        self.shards, self.source, self.encoder = prepare(setup)
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
         from tokenmill.building.work import encode_task
@@ -71,7 +69,6 @@ class Inside:
                 self.source,
                 self.encoder,
                 self.shards,
-                block_bytes=block_size(self.memory),
                 memory=self.memory,
                 advance=self._advance,
             )
@@ -88,6 +85,11 @@ class Inside:
         self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
 
 
-def block_size(memory: int) -> int:
-    """Text to encode at once: what the engine likes best, or less where memory is short. Never changes a result."""
-    return max(1 << 18, min(BLOCK_BYTES, memory // 64))
+def prepare(setup: dict[str, Any]) -> tuple[Path, Source, Encoder]:
+    """What a process needs to do tasks, made from the build's setup: where shards go, how to read, how to encode."""
+    from tokenmill.encoding import Encoder
+    from tokenmill.reading import Source
+
+    source = Source(files=(), inputs=(), **setup["source"])
+    encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
+    return Path(setup["shards"]), source, encoder

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.crew import block_size
 from tokenmill.building.machine import resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
@@ -93,7 +92,7 @@ class Workers:
 
     def begin(self, setup: dict[str, Any]) -> None:
         """Tell every worker, and every one to come, what the build is."""
-        self.setup = {**setup, "block_bytes": block_size(self.memory), "memory": self.memory}
+        self.setup = {**setup, "memory": self.memory}
         for worker in self.workers:
             worker.send({"setup": self.setup})
 
@@ -125,7 +124,7 @@ class Workers:
             "OMP_NUM_THREADS": "1",
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "tokenmill.building.worker"],
+            [sys.executable, "-P", "-m", "tokenmill.building.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

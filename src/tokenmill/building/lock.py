@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from tokenmill.errors import BuildError, LockedError
 from tokenmill.store.files import writing
@@ -29,23 +31,9 @@ def lock_holder(folder: Path) -> str | None:
 @contextmanager
 def build_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write a store; LockedError if another process has it."""
-    import fcntl
-
     path = folder / ".lock"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise BuildError(f"cannot write into {folder}: permission denied; choose another folder with -o")
-        handle = open(path, "a+")
+    handle = _locked(folder, path)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "unknown"
-            raise LockedError(
-                f"{folder} is being written by another build (process {holder}); wait for it, or choose another folder"
-            ) from None
         with writing(path):
             handle.truncate(0)
             handle.write(str(os.getpid()))
@@ -54,3 +42,32 @@ def build_lock(folder: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             handle.close()
+
+
+def _locked(folder: Path, path: Path) -> TextIO:
+    """The lock file, opened and locked. A holder may take the file away with the folder: then there is a new one."""
+    import fcntl
+
+    for attempt in range(6):
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise BuildError(f"cannot write into {folder}: permission denied; choose another folder with -o")
+            handle = open(path, "a+")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
+                return handle
+        except BlockingIOError:
+            if attempt == 5:  # one who only looks holds it for less than that
+                handle.seek(0)
+                holder = handle.read().strip() or "unknown"
+                handle.close()
+                raise LockedError(
+                    f"{folder} is being written by another build (process {holder}); wait for it, or choose another folder"
+                ) from None
+        except FileNotFoundError:
+            pass
+        handle.close()
+        time.sleep(0.05)
+    raise LockedError(f"{folder} comes and goes: other builds begin and end in it; choose another folder")

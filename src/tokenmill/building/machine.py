@@ -65,7 +65,8 @@ def available_memory() -> int:
     ):
         limit, usage = _number(limit_file), _number(usage_file)
         if limit is not None and usage is not None:
-            free = min(free, max(0, limit - usage))
+            cached = _inactive_files(Path(limit_file).with_name("memory.stat"))  # given up as soon as it is wanted
+            free = min(free, max(0, limit - usage + cached))
     return free
 
 
@@ -112,6 +113,14 @@ def _cpu_quota() -> float | None:
         _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
     )
     return quota_us / period_us if quota_us and period_us and quota_us > 0 else None
+
+
+def _inactive_files(path: Path) -> int:
+    try:
+        facts = dict(line.split() for line in path.read_text().splitlines())
+        return int(facts.get("total_inactive_file") or facts["inactive_file"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def _number(path: str) -> int | None:

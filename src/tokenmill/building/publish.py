@@ -27,13 +27,14 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failu
     shards: list[str] = []
     quarantined: Counter[str] = Counter()
     rows_so_far: dict[str, int] = {}
+    failed_files = {entry["file"] for entry in chain(*failures.values())}
     with _Quarantine(folder / QUARANTINE) as quarantine:
         for task in tasks:
+            if failed_files and failed_files.issuperset(piece.file.shown for piece in task.pieces):
+                continue  # a file is in a store whole, or not at all
             receipt = read_receipt(folder / "shards", task.id)
             if receipt is None:
-                if task.id not in failures:
-                    raise BuildError(f"shard {task.id} has no receipt after the build; run it again") from None
-                continue
+                raise BuildError(f"shard {task.id} has no receipt after the build; run it again")
             pieces = receipt["pieces"]
             shards.append(content_digest(receipt))
             manifest.shard_ids.append(task.id)
@@ -58,7 +59,7 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failu
         manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, shards
     )
     manifest.write(folder)
-    sweep(folder, set(manifest.shard_ids))
+    sweep(folder, {task.id for task in tasks})
     return manifest
 
 

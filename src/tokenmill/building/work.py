@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes
@@ -48,9 +49,9 @@ def encode_task(
 class TaskRun:
     """Runs one task into one ShardWriter.
 
-    `announce(low, high)` is called before documents [low, high) are encoded, so that whoever watches this process knows
-    where it was if it dies; `advance` gets what was done since: source bytes (about), text bytes, documents, tokens. Past
-    `memory` bytes of this process the engine is loaded anew.
+    `announce(low, high)` is called before documents [low, high) are encoded, and `announce(0, 0)` after, so that whoever
+    watches this process knows where it was if it dies. `advance` gets what was done since: source bytes (about), text
+    bytes, documents, tokens. Past `memory` bytes of this process the engine is loaded anew.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class TaskRun:
     ) -> None:
         self.task, self.source, self.encoder, self.writer = task, source, encoder, writer
         self.care = care or Care()
-        self.poison = sorted(self.care.poison)
         self.block_bytes = block_bytes
         self.memory, self.refreshed_at = memory, 0
         self._announce, self._advance = announce, advance
-        self.read_documents = 0  # by the reader, poison included
-        self.encoded_documents = 0  # poison not included
+        self.read_documents = (
+            0  # by the reader: poison and failing files included, so that a number is always the same one
+        )
         self.text_bytes = 0
-        self.pending: list[pa.LargeStringArray] = []
+        self.pending: list[_Documents] = []
         self.pending_bytes = 0
         self.long: _Long | None = None
 
@@ -111,26 +112,26 @@ class TaskRun:
         """
         count = _PieceCount()
         enough = self.block_bytes * 3 // 4
-        mine: list[pa.LargeStringArray] = []
+        mine: list[_Documents] = []
         size = 0
         mark = None
-        before = self.read_documents, self.text_bytes
+        text_before = self.text_bytes
         try:
             for texts in _first_rows(_safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
                 if self.long is not None and texts.skips and texts.skips[0].row == 0:
                     self._abandon_long()  # the document that had begun turned out to be bad
-                values, unfinished = self._account(texts, count, piece)
-                is_long = unfinished or self.long is not None or _longest(values) > WHOLE_BYTES
-                size += text_bytes(values)
-                mine.append(values)
+                documents = self._account(texts, count, piece)
+                is_long = documents.unfinished or self.long is not None or _longest(documents.values) > WHOLE_BYTES
+                size += text_bytes(documents.values)
+                mine.append(documents)
                 if size < enough and not is_long:
                     continue
                 if mark is None:
                     self._encode_pending()
-                    mark = self.writer.mark(), self.encoded_documents
+                    mark = self.writer.mark()
                 if is_long:
                     self._encode(mine[:-1])
-                    self._encode_long(values, unfinished, texts, count, piece)
+                    self._encode_long(documents, texts, count, piece)
                 else:
                     self._encode(mine)
                 mine, size = [], 0
@@ -138,9 +139,8 @@ class TaskRun:
         except InputError:
             self.long = None
             if mark is not None:
-                self.writer.rollback(mark[0])
-                self.encoded_documents = mark[1]
-            self.read_documents, self.text_bytes = before
+                self.writer.rollback(mark)
+            self.text_bytes = text_before
             raise
         if mark is not None:
             self._encode(mine)
@@ -151,16 +151,18 @@ class TaskRun:
                 self._encode_pending()
         return count
 
-    def _account(self, texts: Texts, count: _PieceCount, piece: Piece) -> tuple[pa.LargeStringArray, bool]:
-        """Write rows and skips down. Returns the documents to encode, and whether the last of them goes on."""
+    def _account(self, texts: Texts, count: _PieceCount, piece: Piece) -> _Documents:
+        """Write rows and skips down. Returns the documents to encode."""
         values, skips, unfinished = texts.values, list(texts.skips), texts.unfinished
         first, finished = self.read_documents, len(texts.values) - texts.unfinished
         self.read_documents += finished
-        poison = [p - first for p in self.poison if first <= p < first + len(values)]
+        numbers = np.arange(first, first + len(values))
+        poison = [p - first for p in self.care.poison if first <= p < first + len(values)]
         if poison:
             ended = [p for p in poison if p < finished]
             skips = sorted([*skips, *(Skip(_nth_good(p, skips), 1, CRASHED) for p in ended)])
             values = values.take(pa.array(np.delete(np.arange(len(values)), poison)))
+            numbers = np.delete(numbers, poison)
             unfinished = unfinished and len(ended) == len(poison)
             finished -= len(ended)
         for skip in skips:
@@ -168,7 +170,7 @@ class TaskRun:
         count.rows += texts.rows
         count.documents += finished
         self.text_bytes += text_bytes(values)
-        return values, unfinished
+        return _Documents(values, numbers, first, unfinished)
 
     def _skip(self, skip: Skip, count: _PieceCount, piece: Piece) -> None:
         """Leave rows out, or stop at them if that was asked for. Row numbers are from the rows counted so far."""
@@ -185,18 +187,19 @@ class TaskRun:
         pending, self.pending, self.pending_bytes = self.pending, [], 0
         self._encode(pending)
 
-    def _encode(self, arrays: list[pa.LargeStringArray]) -> None:
-        arrays = [array for array in arrays if len(array)]
-        if not arrays:
+    def _encode(self, blocks: list[_Documents]) -> None:
+        blocks = [block for block in blocks if len(block.values)]
+        if not blocks:
             return
-        values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        low, high = self._ordinals(len(values))
+        values = blocks[0].values if len(blocks) == 1 else pa.concat_arrays([block.values for block in blocks])
+        numbers = np.concatenate([block.numbers for block in blocks])
         first, last = self.care.suspects
-        step = max(1, (last - first) // SUSPECT_PARTS) if low < last and first < high else len(values)
-        for part in (values.slice(i, step) for i in range(0, len(values), step)):
-            self._announce(*self._ordinals(len(part)))
-            self.writer.append(self.encoder.encode(part))
-            self.encoded_documents += len(part)
+        suspicious = numbers[0] < last and first <= numbers[-1]
+        step = max(1, (last - first) // SUSPECT_PARTS) if suspicious else len(values)
+        for i in range(0, len(values), step):
+            self._announce(int(numbers[i]), int(numbers[min(i + step, len(values)) - 1]) + 1)
+            self.writer.append(self.encoder.encode(values.slice(i, step)))
+        self._announce(0, 0)
         self._mind_memory()
 
     def _mind_memory(self) -> None:
@@ -206,39 +209,26 @@ class TaskRun:
             release_memory()
             self.refreshed_at = resident_bytes()
 
-    def _ordinals(self, count: int) -> tuple[int, int]:
-        """The next `count` documents to encode, as the reader counts them."""
-        return self._ordinal(self.encoded_documents), self._ordinal(self.encoded_documents + count - 1) + 1
-
-    def _ordinal(self, encoded: int) -> int:
-        for poison in self.poison:
-            if poison > encoded:
-                break
-            encoded += 1
-        return encoded
-
-    def _encode_long(
-        self, values: pa.LargeStringArray, unfinished: bool, texts: Texts, count: _PieceCount, piece: Piece
-    ) -> None:
+    def _encode_long(self, documents: _Documents, texts: Texts, count: _PieceCount, piece: Piece) -> None:
         """Encode documents among which are some too long for one call, or a part of one."""
-        for i in range(len(values)):
-            one = values.slice(i, 1)
-            goes_on = unfinished and i == len(values) - 1
+        for i, number in enumerate(documents.numbers.tolist()):
+            one = documents.values.slice(i, 1)
+            goes_on = documents.unfinished and i == len(documents.numbers) - 1
             if self.long is None and not goes_on and text_bytes(one) <= WHOLE_BYTES:
-                self._encode([one])
+                self._encode([_Documents(one, documents.numbers[i : i + 1], number)])
                 continue
-            self._announce(*self._ordinals(1))
+            self._announce(number, number + 1)
             if self.long is None:
                 self.long = _Long(self.encoder.long_document(), self.writer.mark())
             self.long.nbytes += text_bytes(one)
             self._feed(self.long, one, last=not goes_on)
+            self._announce(0, 0)
             if not goes_on:
                 refused, nbytes, self.long = self.long.refused, self.long.nbytes, None
-                self.encoded_documents += 1
                 if refused:
                     self.text_bytes -= nbytes
                     count.documents -= 1
-                    row = _nth_good(i, list(texts.skips)) - texts.rows
+                    row = _nth_good(number - documents.first, list(texts.skips)) - texts.rows
                     self._skip(Skip(row, 1, "too large", refused), count, piece)
 
     def _feed(self, long: _Long, one: pa.LargeStringArray, last: bool) -> None:
@@ -260,6 +250,16 @@ class TaskRun:
         self.writer.rollback(self.long.mark)
         self.text_bytes -= self.long.nbytes
         self.long = None
+
+
+@dataclass(slots=True)
+class _Documents:
+    """Documents to encode, and their numbers in the task. `first` is the number their block began with."""
+
+    values: pa.LargeStringArray
+    numbers: npt.NDArray[np.int64]
+    first: int
+    unfinished: bool = False
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ It is a plain subprocess, so a build works from a script without a __main__ guar
 are JSON, so nothing is ever unpickled. It does as it is told and keeps no state: the supervisor decides.
 
     in   {"setup": {...}}   once     {"task": {...}, "care": {...}}   one at a time     {"stop": true}   after the last
-    out  {"ready": pid}     {"at": [low, high]}     {"did": [source_bytes, text_bytes, documents, tokens]}
+    out  {"ready": pid}     {"at": [low, high] or null}     {"did": [source_bytes, text_bytes, documents, tokens]}
          {"free": id}       encoding is over, the next task may come while this one is made durable
          {"done": id}       the receipt is on disk     {"failed": id, "files": [...]}   no file of the task could be read
          {"fatal": {"type": ..., "message": ...}}      an error no retry will mend
@@ -21,14 +21,13 @@ import threading
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from tokenmill import errors
+from tokenmill.building.crew import prepare
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.work import encode_task
-from tokenmill.encoding import Encoder, EngineFailure
-from tokenmill.reading import Source
+from tokenmill.encoding import EngineFailure
 from tokenmill.store import ShardWriter
 
 REPORT_SECONDS = 0.1
@@ -63,12 +62,11 @@ class _Worker:
         while "stop" not in (message := self.inbox.get()):
             self.work(Task.from_json(message["task"]), Care(**message["care"]))
         self.committer.shutdown()
+        os._exit(0)  # the listener is still waiting for a message; nothing else is left to do
 
     def prepare(self, setup: dict[str, Any]) -> None:
-        self.shards = Path(setup["shards"])
-        self.source = Source(files=(), inputs=(), **setup["source"])
-        self.encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
-        self.block_bytes, self.memory = setup["block_bytes"], setup["memory"]
+        self.shards, self.source, self.encoder = prepare(setup)
+        self.memory = setup["memory"]
 
     def work(self, task: Task, care: Care) -> None:
         writer, facts = encode_task(
@@ -77,9 +75,8 @@ class _Worker:
             self.encoder,
             self.shards,
             care=care,
-            block_bytes=self.block_bytes,
             memory=self.memory,
-            announce=lambda low, high: self.send({"at": [low, high]}),
+            announce=lambda low, high: self.send({"at": [low, high] if high else None}),
             advance=self.advance,
         )
         self.report(now=True)
@@ -89,7 +86,6 @@ class _Worker:
             self.send({"free": task.id})
             self.send({"failed": task.id, "files": facts["failed"]})
             return
-        self.send({"at": None})
         self.commits.append(self.committer.submit(self.commit, writer, facts))
         if care.alone:
             self.wait_for_commits(keep=0)

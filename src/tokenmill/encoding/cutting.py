@@ -95,7 +95,19 @@ def _is_local(tokenizer: Any) -> bool:
     """Whether normalizer and pre-tokenizer are of kinds that look no further than a character or so around a place."""
     config = json.loads(tokenizer.to_str())
     steps = [*_steps(config.get("normalizer"), "normalizers"), *_steps(config.get("pre_tokenizer"), "pretokenizers")]
-    return all(step["type"] in _LOCAL and "(?<" not in json.dumps(step) for step in steps)
+    return all(step["type"] in _LOCAL and _looks_near(step.get("pattern")) for step in steps)
+
+
+def _looks_near(pattern: dict[str, str] | None) -> bool:
+    """Whether a pattern is about single characters and their classes, not about words or what lies behind."""
+    if not pattern:
+        return True
+    if "String" in pattern:
+        return len(pattern["String"]) <= 1
+    regex = pattern["Regex"]
+    for known in (r"\\[pP]\{[^}]*\}", r"\\[A-Za-z]", r"\(\?[a-z]*:", r"'\(?\??[a-zA-Z:|']*\)?", r"\[[^\]]*\]"):
+        regex = re.sub(known, "", regex)
+    return "(?<" not in regex and not re.search("[A-Za-z]", regex)
 
 
 def _steps(config: Any, several: str) -> list[dict[str, Any]]:

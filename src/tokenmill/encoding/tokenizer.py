@@ -181,7 +181,13 @@ def load_tokenizer(spec: str | os.PathLike[str] | Tokenizer, engine: str = "auto
                 special[which] = known[0]
     if "eos" not in special and len(facts["added"]) == 1:
         special["eos"] = next(iter(facts["added"]))
-    chosen, proof = (facts["engine"], facts["proof"]) if engine == "auto" else (engine, "chosen by hand")
+    chosen, proof = facts["engine"], facts["proof"]
+    if engine == "tokenizers":
+        chosen, proof = engine, "chosen by hand; it is the reference"
+    elif engine not in ("auto", chosen):
+        raise TokenizerError(
+            f"engine={engine!r} cannot be used with {spec}: {proof}; leave the choice to engine='auto'"
+        )
     return Tokenizer(
         json=facts["json"],
         name=str(spec),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import lzma
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -54,17 +55,18 @@ def _decompressed(file: SourceFile, raw: io.FileIO) -> BinaryIO:
         from isal import igzip
 
         return cast(BinaryIO, igzip.GzipFile(fileobj=raw, mode="rb"))
-    if file.codec == "xz":
-        return cast(BinaryIO, io.BufferedReader(_XzStream(raw), 1 << 20))
+    if file.codec in ("xz", "bz2"):
+        decoder = lzma.LZMADecompressor if file.codec == "xz" else bz2.BZ2Decompressor
+        return cast(BinaryIO, io.BufferedReader(_Streams(raw, decoder), 1 << 20))
     # Arrow raises where a stream ends early, which the codecs' own stream readers do not all do.
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), file.codec))
 
 
-class _XzStream(io.RawIOBase):
-    """An xz file, every stream of it. Python's own reader takes damage between two streams for the end of the file."""
+class _Streams(io.RawIOBase):
+    """An xz or bz2 file, every stream of it. Python's own readers take damage between two for the end of the file."""
 
-    def __init__(self, raw: io.FileIO) -> None:
-        self.raw, self.decoder, self.at_end = raw, lzma.LZMADecompressor(lzma.FORMAT_XZ), False
+    def __init__(self, raw: io.FileIO, decoder: Callable[[], Any]) -> None:
+        self.raw, self.new_decoder, self.decoder, self.at_end = raw, decoder, decoder(), False
 
     def readable(self) -> bool:
         return True
@@ -94,5 +96,5 @@ class _XzStream(io.RawIOBase):
                 self.at_end = True
                 return
             left = fresh.lstrip(b"\0")
-        self.decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self.decoder = self.new_decoder()
         self.raw.seek(-len(left), os.SEEK_CUR)

@@ -26,6 +26,7 @@ BOM = b"\xef\xbb\xbf"
 # A record up to this size is held whole; a longer text is passed on in parts, a longer JSON line is refused.
 LONG_TEXT = 16 << 20
 LONG_LINE = 256 << 20
+CAREFUL_LINES = 32  # a block with something bad in it is halved down to this, and then looked at line by line
 TOO_LONG = ("too large", "a line too long to be held")
 
 
@@ -110,16 +111,21 @@ def jsonl_texts(data: bytes, source: Source) -> Texts:
         found = _parse(data, lines, low, high, source.fields, template)
         if found is not None:
             values.append(found)
-        elif high - low > 1:
+        elif high - low > CAREFUL_LINES:
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]
         else:
-            row = int(lines.kept[low])
-            text, skip = _careful(data[lines.starts[row] : lines.ends[row]], source.fields, template)
-            if skip is not None:
-                skips.append(skip._replace(row=row))
-            if text is not None:
-                values.append(pa.array([text], pa.large_string()))
+            for i in range(low, high):
+                row = int(lines.kept[i])
+                text, skip = _careful(data[lines.starts[row] : lines.ends[row]], source.fields, template)
+                if skip is not None and skip.reason != BLANK:  # Arrow may bear what Python does not: very deep nesting
+                    found = _parse(data, lines, i, i + 1, source.fields, template)
+                    skip = skip if found is None else None
+                    values += [] if found is None else [found]
+                if skip is not None:
+                    skips.append(skip._replace(row=row))
+                if text is not None:
+                    values.append(pa.array([text], pa.large_string()))
     return Texts(join(values), len(lines.starts), _with_blanks(skips, lines.blank))
 
 

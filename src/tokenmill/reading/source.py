@@ -6,7 +6,7 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -195,17 +195,28 @@ def _flatten(inputs: Iterable[Any]) -> Iterator[Any]:
         if isinstance(item, (list, tuple)) and item and all(isinstance(x, os.PathLike) for x in item):
             yield from item
             continue
-        if isinstance(item, (list, tuple)) and item and all(isinstance(x, str) and os.path.exists(x) for x in item):
+        named = _names_a_file(item) if isinstance(item, (list, tuple)) else None
+        if named is not None:
             raise UsageError(
-                f"a list of strings is a list of documents, but each of these names a file ({item[0]!r}, ...): for files"
+                f"a list of strings is a list of documents, but {named!r} names a file: for files"
                 " give them one by one, tm.read(*paths), or as pathlib.Path; for documents give iter(list)"
             )
         yield item
 
 
+def _names_a_file(items: Sequence[Any]) -> str | None:
+    """The first string of a short list that is a path or a glob with matches; texts of a corpus seldom are."""
+    for item in items[:1000]:
+        if not isinstance(item, str) or not 0 < len(item) < 1000 or "\n" in item or "\0" in item:
+            continue
+        if os.path.exists(item) or (glob.has_magic(item) and next(glob.iglob(item, recursive=True), None)):
+            return item
+    return None
+
+
 def _streams(item: Any) -> Iterator[Stream]:
     kind = type(item).__module__.partition(".")[0]
-    if kind == "pyarrow":
+    if kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
         yield Stream("<table>", item)
     elif kind == "datasets" and hasattr(item, "items"):
         for split, dataset in item.items():

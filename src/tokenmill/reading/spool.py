@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,17 @@ def _tables(data: Any, source: Source) -> Iterator[pa.Table]:
     elif type(data).__module__.partition(".")[0] == "datasets":
         for table in data.with_format("arrow").iter(batch_size=1000):
             yield _needed(table, source)
+    elif hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
+        yield _needed(pa.table(data), source)
     else:
         rows = iter(data)
+        first = next(rows, None)
+        if first is not None and not isinstance(first, str):
+            raise UsageError(
+                f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
+                " give (row['text'] for row in rows), an Arrow table or a dataset"
+            )
+        rows = rows if first is None else chain([first], rows)
         while some := list(islice(rows, 1000)):
             texts = [_encoded(item) for item in some]
             yield pa.table({source.text: pa.array(texts, pa.large_binary())})

@@ -103,7 +103,16 @@ def _check_shape(manifest: Manifest) -> None:
     for name in ("options", "source", "tokenizer", "quarantined", "files"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"{name} is not a table")
-    missing = {"name", "fingerprint", "vocab_size", "engine", "eos_id", "bos_id"} - manifest.tokenizer.keys()
+    missing = {
+        "name",
+        "fingerprint",
+        "vocab_size",
+        "engine",
+        "engine_version",
+        "proof",
+        "eos_id",
+        "bos_id",
+    } - manifest.tokenizer.keys()
     if missing:
         raise ValueError(f"the tokenizer lacks {', '.join(sorted(missing))}")
     for shard_id in manifest.shard_ids:

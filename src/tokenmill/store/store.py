@@ -83,6 +83,10 @@ class Store:
                 yield ids[start:end]
                 start = end
 
+    def __reduce__(self) -> tuple[type[Store], tuple[Path, Manifest]]:
+        """A copy for another process maps the files itself; no token travels."""
+        return Store, (self.path, self.manifest)
+
     def __repr__(self) -> str:
         return (
             f"Store({str(self.path)!r}, documents={len(self):,}, tokens={self.num_tokens:,}, dtype={self.dtype.name},"
