@@ -20,10 +20,12 @@ import pytest
 import tokenizers
 
 import tokenmill as tm
+from tokenmill.building.plan import Care, plan
+from tokenmill.building.work import TaskRun
 from tokenmill.cli import main
-from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, UsageError
+from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
 from tokenmill.events import read_events
-from tokenmill.store import read_manifest
+from tokenmill.store import ShardWriter, read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -826,3 +828,79 @@ def test_a_file_in_pieces_fails_once(tokenizer_path, tmp_path):
     store = build(tmp_path, tokenizer_path, tmp_path / "store", shard_bytes="32KB")
     assert [entry["file"] for entry in store.failed] == [str(bad)]
     assert len(store) == 8
+
+
+def test_a_file_is_in_a_store_whole_or_not_at_all(tokenizer_path, tmp_path):
+    """A file that fails in one of its pieces is left out with all of them, and every row number stays right."""
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    texts = [f"row {i} " + "word " * 200 for i in range(400)]
+    for target in (path, other):
+        pq.write_table(pa.table({"text": texts}), target, row_group_size=100, compression="none", use_dictionary=False)
+    raw = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    raw[start : start + 64] = bytes(64)
+    path.write_bytes(raw)
+    store = build([path, other], tokenizer_path, tmp_path / "store", shard_bytes="64KB")
+    assert [entry["file"] for entry in store.failed] == [str(path)]
+    assert [store.locate(i) for i in range(len(store))] == [(str(other), i) for i in range(400)]
+
+
+def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
+    """Documents keep their number in a task when a file before them fails."""
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "b"}\n' * 50)[:-6])
+    (tmp_path / "c.jsonl").write_text("".join(f'{{"text": "c {i}"}}\n' for i in range(10)))
+    loaded = tm.load_tokenizer(tokenizer_path)
+    source = tm.read(tmp_path)
+    (task,) = plan(source, {}, 1 << 25)
+    announced: list[tuple[int, int]] = []
+    for poison in ([], [3]):
+        writer = ShardWriter(tmp_path / "shards", "x", loaded.dtype)
+        told = lambda low, high: announced.append((low, high))  # noqa: E731
+        facts = TaskRun(task, source, loaded.encoder(), writer, care=Care(poison=poison), announce=told).run()
+        writer.discard()
+        assert [entry["file"] for entry in facts["failed"]] == [str(tmp_path / "b.jsonl.gz")]
+        read_before = announced[0][0]
+        lost = [skip for piece in facts["pieces"] for skip in piece.get("skips", ())]
+        assert (lost == []) == (not poison or poison[0] < read_before)
+    assert announced[0] == (read_before, read_before + 10)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ([{"text": "a"}, {"text": "b"}], "dict"),
+        ([1, 2], "int"),
+        (["corpus.txt", "a typo"], "names a file"),
+        (["*.txt"], "names a file"),
+        ({"text": ["a"]}, "dict"),
+        (b"text", "bytes"),
+    ],
+)
+def test_what_is_not_a_corpus_is_refused(tokenizer_path, tmp_path, monkeypatch, source, complaint):
+    """Rather than turned into documents nobody meant."""
+    monkeypatch.chdir(tmp_path)
+    Path("corpus.txt").write_text("text")
+    with pytest.raises(UsageError, match=complaint):
+        build(source, tokenizer_path, tmp_path / "store")
+
+
+def test_a_data_frame_is_a_table(tokenizer_path, tmp_path, reference):
+    """Not the list of its column names."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2], "text": ["one", "two"]})
+    store = build(frame, tokenizer_path, tmp_path / "store")
+    assert [ids.tolist() for ids in store] == [[*reference.encode(text).ids, 0] for text in ("one", "two")]
+
+
+def test_an_engine_chosen_by_hand_is_held_to_the_reference(tmp_path, tokenizer_path):
+    """One that differs is refused, whoever chose it."""
+    odd = tokenizers.Tokenizer.from_file(str(tokenizer_path / "tokenizer.json"))
+    odd.add_tokens([tokenizers.AddedToken("cat", single_word=True, normalized=False)])
+    odd.save(str(tmp_path / "tokenizer.json"))
+    assert tm.load_tokenizer(tmp_path).engine == "tokenizers"
+    with pytest.raises(TokenizerError, match=r"gigatoken.*cat"):
+        build(["a catalogue"], tmp_path, tmp_path / "store", engine="gigatoken", eos=0)
+    word_pieces = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    word_pieces.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match="gigatoken"):
+        tm.load_tokenizer(tmp_path, engine="gigatoken")

@@ -389,7 +389,8 @@ def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, moment):
     assert out == ""
     assert "run the same command to go on" in err
     assert "Traceback" not in err
-    assert list(read_events(store / "events.jsonl"))[-1]["event"] == "stopped"
+    if (store / "events.jsonl").exists():  # before a manifest was written nothing is left behind, not even the folder
+        assert list(read_events(store / "events.jsonl"))[-1]["event"] == "stopped"
 
     before = receipts(store)
     assert bool(before) == (moment == "midway")
@@ -416,3 +417,75 @@ def test_terminated(corpus, undisturbed, tokenizer_path, tmp_path):
         code, out, err = finish(build)
     assert (code, out.strip()) == (0, tm.open(undisturbed).fingerprint), err
     assert {name: receipts(store)[name] for name in before} == before
+
+
+CRASHING_READER = f"""
+import os, signal, sys
+if "tokenmill.building.worker" in sys.orig_argv:
+    from tokenmill.reading import lines
+    parse = lines.jsonl_texts
+    def crash(data, source):
+        if {CRASH!r}.encode() in data:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return parse(data, source)
+    lines.jsonl_texts = crash
+"""
+
+
+def test_a_file_that_crashes_its_reader(tokenizer_path, tmp_path):
+    """It fails by name, in the end, and takes no document of its neighbours with it."""
+    data, site = tmp_path / "data", tmp_path / "site"
+    data.mkdir()
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(CRASHING_READER)
+    good = "".join(json.dumps({"text": f"good {i} " + "word " * 400}) + "\n" for i in range(3000))
+    (data / "a.jsonl").write_text(good)
+    (data / "b.jsonl").write_text(good + json.dumps({"text": CRASH}) + "\n")
+    with running("-c", DRIVER, data, tokenizer_path, tmp_path / "store", 2, PYTHONPATH=str(site)) as build:
+        code, _, err = finish(build)
+    assert code == 0, err
+    with pytest.warns(UserWarning, match="not complete"):
+        store = tm.open(tmp_path / "store")
+    assert [entry["file"] for entry in store.failed] == [str(data / "b.jsonl")]
+    assert store.manifest.quarantined == {}
+    assert len(store) == 3000
+    assert {store.locate(i).file for i in range(len(store))} == {str(data / "a.jsonl")}
+
+
+def test_code_in_the_current_folder_is_not_run(corpus, undisturbed, tokenizer_path, tmp_path):
+    """A corpus may hold queue.py or tokenizers.py; a build started beside them must not import them."""
+    for name in ("queue.py", "signal.py", "tokenizers.py", "tokenmill.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\nraise SystemExit('imported')\n")
+    code = "import sys; sys.path = [p for p in sys.path if p]; from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["build", str(corpus), "-t", str(tokenizer_path), "-o", "store", "--workers", "2", "-q"]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", code, *command, "--shard-bytes", "64KB"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not (tmp_path / "RUN").exists()
+    assert tm.open(tmp_path / "store").fingerprint == tm.open(undisturbed).fingerprint
+
+
+def test_many_builds_at_once_in_a_new_folder(corpus, undisturbed, tokenizer_path, tmp_path):
+    """One builds; the others are told so, and take nothing away from it."""
+    code = """
+import sys, tokenmill as tm
+from tokenmill.errors import LockedError
+try:
+    tm.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=0, shard_bytes="64KB", progress="quiet")
+    print("built")
+except LockedError:
+    print("locked")
+"""
+    arguments = [sys.executable, "-c", code, str(corpus), str(tokenizer_path)]
+    for turn in range(2):
+        store = tmp_path / f"store{turn}"
+        builds = [subprocess.Popen([*arguments, str(store)], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        said = sorted(build.communicate(timeout=120)[0].strip() for build in builds)
+        assert set(said) <= {"built", "locked"}
+        assert "built" in said
+        assert tm.open(store).fingerprint == tm.open(undisturbed).fingerprint
+        assert litter(store) == []

@@ -438,3 +438,20 @@ def test_a_broken_file_takes_its_long_document_with_it(tmp_path, encoders, real_
     assert [ids.tolist() for ids in store] == [whole(reference, text) for text in ("before", real_texts[8][:3000])]
     assert [entry["file"] for entry in store.failed] == [str(tmp_path / "b.txt.gz")]
     assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "pre_tokenizer"),
+    [
+        (normalizers.Replace("New York", "NY"), None),
+        (normalizers.Replace(tokenizers.Regex("New York"), "NY"), None),
+        (None, pre_tokenizers.Split("of the", "isolated")),
+        (None, pre_tokenizers.Split(tokenizers.Regex(r"New York|\w+|\s+"), "isolated")),
+        (None, pre_tokenizers.Split(tokenizers.Regex(r"(?<=the)\s|\w+|\s+"), "isolated")),
+    ],
+)
+def test_patterns_about_words_allow_no_cut(normalizer, pre_tokenizer):
+    """What looks further than a character is not trusted, whatever the contexts tried say."""
+    reference = characters("the", "at")
+    reference.normalizer, reference.pre_tokenizer = normalizer, pre_tokenizer
+    assert proved(reference.to_str()) == []

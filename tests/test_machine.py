@@ -155,3 +155,12 @@ def test_resident_bytes():
 
 def test_available_memory_is_plausible():
     assert 16 << 20 < available_memory() < 1 << 50
+
+
+def test_page_cache_is_not_used_memory(tmp_path):
+    """In a container nearly all of the limit may be files read a while ago: that memory is still to be had."""
+    (tmp_path / "memory.max").write_text(str(1 << 30))
+    (tmp_path / "memory.current").write_text(str(1 << 30))
+    assert available_memory(tmp_path) == 0
+    (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {600 << 20}\n")
+    assert available_memory(tmp_path) == 600 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -578,3 +579,13 @@ def test_slices(small):
     store = tm.open(folder)
     for part in (slice(1, None), slice(None, None, -1), slice(100, None)):
         assert [document.tolist() for document in store[part]] == documents[part]
+
+
+def test_a_store_travels_light(small):
+    """A copy for another process holds no token, used or not."""
+    folder, documents = small
+    store = tm.open(folder)
+    before = len(pickle.dumps(store))
+    assert [document.tolist() for document in store] == documents
+    assert len(pickle.dumps(store)) == before
+    assert [document.tolist() for document in pickle.loads(pickle.dumps(store))] == documents  # noqa: S301

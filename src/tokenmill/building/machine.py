@@ -54,18 +54,18 @@ def usable_cores() -> int:
     return max(1, min(len(cores), int(quota + 0.5)) if quota else len(cores))
 
 
-def available_memory() -> int:
-    """Bytes this process could still take without hurting anyone."""
+def available_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes this process could still take without hurting anyone, as the machine and its container allow."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
     for limit_file, usage_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        (cgroup / "memory.max", cgroup / "memory.current"),
+        (cgroup / "memory" / "memory.limit_in_bytes", cgroup / "memory" / "memory.usage_in_bytes"),
     ):
         limit, usage = _number(limit_file), _number(usage_file)
         if limit is not None and usage is not None:
-            cached = _inactive_files(Path(limit_file).with_name("memory.stat"))  # given up as soon as it is wanted
+            cached = _inactive_files(limit_file.with_name("memory.stat"))  # given up as soon as it is wanted
             free = min(free, max(0, limit - usage + cached))
     return free
 
@@ -123,7 +123,7 @@ def _inactive_files(path: Path) -> int:
         return 0
 
 
-def _number(path: str) -> int | None:
+def _number(path: str | Path) -> int | None:
     try:
         return int(Path(path).read_text())
     except (OSError, ValueError):
