@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tokenmill as tm
@@ -475,3 +477,23 @@ def test_public_names():
     assert set(tm.__all__) <= set(dir(tm))
     with pytest.raises(AttributeError, match="nonsense"):
         _ = tm.nonsense
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.lines.txt", "a.parquet", "a.csv"])
+def test_a_build_does_not_import_pandas(tokenizer_path, tmp_path, name):
+    """It is installed here, and Arrow would import it, into every worker, for the asking."""
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": ["one", "two"]}), path)
+    else:
+        path.write_text({"a.jsonl": '{"text": "one"}\n\nbad\n', "a.csv": "text\none\n"}.get(name, "one\n\ntwo\n"))
+    code = (
+        "import sys, tokenmill as tm; tm.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=0, progress='quiet',"
+        " format=sys.argv[4]); sys.exit('pandas' in sys.modules)"
+    )
+    format = "lines" if "lines" in name else "auto"
+    arguments = [sys.executable, "-c", code, str(path), str(tokenizer_path), str(tmp_path / "store"), format]
+    for out in ("first", "second"):  # the first may have to get to know the tokenizer
+        arguments[5] = str(tmp_path / out)
+        ran = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr

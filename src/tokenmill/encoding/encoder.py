@@ -131,7 +131,8 @@ class LongDocument:
         import pyarrow as pa
 
         encoder = self._encoder
-        ids, _ = encoder._run(pa.array([data], pa.large_binary()).view(pa.large_string()))
+        buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data)]
+        ids, _ = encoder._run(pa.Array.from_buffers(pa.large_string(), 1, buffers))
         around = [] if self._begun or encoder.bos_id is None else [encoder.bos_id]
         after = [encoder.eos_id] if last and encoder.eos_id is not None else []
         self._begun = True

@@ -20,7 +20,7 @@ from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.records import whole_records
 from tokenmill.reading.source import Source, SourceFile
 from tokenmill.reading.template import Literal, Template, as_text, dig, parse_record
-from tokenmill.reading.text import join, join_columns, no_text, valid_texts
+from tokenmill.reading.text import join, join_columns, no_text, one_text, take, valid_texts
 
 BOM = b"\xef\xbb\xbf"
 # A record up to this size is held whole; a longer text is passed on in parts, a longer JSON line is refused.
@@ -84,18 +84,18 @@ def delimited_texts(data: bytes, delimiter: bytes) -> Texts:
     """The documents between delimiters; an empty one is blank, not a document."""
     if delimiter == b"\n" and b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
-    whole = pa.array([data], pa.large_binary())
-    values = pc.list_flatten(pc.split_pattern(whole, delimiter.decode()))
+    values = pc.list_flatten(pc.split_pattern(one_text(data), delimiter.decode()))
     if data.endswith(delimiter):
         values = values.slice(0, len(values) - 1)
     rows = len(values)
-    lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    offsets = np.frombuffer(values.buffers()[1], np.int64, count=rows + 1, offset=8 * values.offset)
+    lengths = np.diff(offsets)
     blank = np.flatnonzero(lengths == 0)
     if not len(blank):
         texts, skips = valid_texts(values, None)
         return Texts(texts, rows, skips)
     kept = np.flatnonzero(lengths)
-    texts, skips = valid_texts(values.take(pa.array(kept)), kept)
+    texts, skips = valid_texts(take(values, kept), kept)
     return Texts(texts, rows, _with_blanks(skips, blank))
 
 
@@ -125,7 +125,7 @@ def jsonl_texts(data: bytes, source: Source) -> Texts:
                 if skip is not None:
                     skips.append(skip._replace(row=row))
                 if text is not None:
-                    values.append(pa.array([text], pa.large_string()))
+                    values.append(one_text(text.encode(), pa.large_string()))
     return Texts(join(values), len(lines.starts), _with_blanks(skips, lines.blank))
 
 
@@ -286,7 +286,7 @@ class _LongText:
         cut = len(data) if last else _character_boundary(data)
         if not last and self.delimiter == b"\n" and data[:cut].endswith(b"\r"):
             cut -= 1  # it may be half of a line end
-        values, skips = valid_texts(pa.array([data[:cut]], pa.large_binary()), None)
+        values, skips = valid_texts(one_text(data[:cut]), None)
         bad = self.bad or bool(skips)
         self.held, self.bad = (b"", False) if last else (data[cut:], bad)
         if bad:

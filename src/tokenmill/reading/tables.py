@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -19,7 +18,7 @@ from tokenmill.errors import InputError
 from tokenmill.reading.codecs import check_unchanged, open_stream, reading
 from tokenmill.reading.source import Source, SourceFile
 from tokenmill.reading.template import Template
-from tokenmill.reading.text import join_columns, no_text, valid_texts
+from tokenmill.reading.text import join_columns, no_text, one_text, places, valid_texts
 
 _TEXT_TYPES = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -180,8 +179,7 @@ def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[T
                 continue
             values = [fields[i] for i in places]
             text = values[0] if template is None else template.join(values)
-            binary = pa.array([text.encode("utf-8", "surrogateescape")], pa.large_binary())
-            texts, skips = valid_texts(binary, None)
+            texts, skips = valid_texts(one_text(text.encode("utf-8", "surrogateescape")), None)
             yield Texts(texts, 1, skips)
 
 
@@ -301,7 +299,6 @@ def _texts(values: pa.Array, null_reason: str) -> Texts:
     if not values.null_count:
         texts, skips = valid_texts(values, None)
         return Texts(texts, total, skips)
-    nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-    kept = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    nulls, kept = places(values.is_null()), places(values.is_valid())
     texts, skips = valid_texts(values.drop_null(), kept)
     return Texts(texts, total, sorted([*skips, *(Skip(int(row), 1, null_reason) for row in nulls)]))

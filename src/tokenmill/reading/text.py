@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.batch import Skip, Texts
 from tokenmill.reading.template import Template
 
-EMPTY = pa.array([], pa.large_string())
+# Arrays are made from buffers here: pa.array() imports pandas wherever that is installed, 65 MB in every worker.
+
+
+def one_text(data: bytes, kind: pa.DataType | None = None) -> pa.Array:
+    """An array of one value over these very bytes; large_binary unless said."""
+    offsets = np.array([0, len(data)], np.int64)
+    return pa.Array.from_buffers(kind or pa.large_binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+EMPTY = one_text(b"", pa.large_string()).slice(1)
+
+
+def places(mask: pa.BooleanArray) -> npt.NDArray[np.int64]:
+    """Where a mask is true."""
+    found = pc.indices_nonzero(mask)
+    return np.frombuffer(found.buffers()[1], np.uint64, count=len(found)).astype(np.int64)
+
+
+def take(values: pa.Array, where: npt.NDArray[np.int64]) -> pa.Array:
+    """The values at these places."""
+    where = np.ascontiguousarray(where, np.int64)
+    return values.take(pa.Array.from_buffers(pa.int64(), len(where), [None, pa.py_buffer(where)]))
 
 
 def join(arrays: list[pa.LargeStringArray]) -> pa.LargeStringArray:
@@ -54,4 +76,4 @@ def valid_texts(values: pa.Array, rows: np.ndarray | None) -> tuple[pa.LargeStri
         except UnicodeDecodeError as error:
             good[i] = False
             skips.append(Skip(int(i if rows is None else rows[i]), 1, "invalid utf-8", f"at byte {error.start}"))
-    return pc.filter(binary, pa.array(good)).view(pa.large_string()), skips
+    return take(binary, np.flatnonzero(good)).view(pa.large_string()), skips
