@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from tokenmill.building.machine import BLOCK_ROOM
 from tokenmill.building.plan import Task
 from tokenmill.events import Event
 
@@ -69,7 +70,7 @@ class Inside:
                 self.source,
                 self.encoder,
                 self.shards,
-                memory=self.memory,
+                memory=self.memory - BLOCK_ROOM,
                 advance=self._advance,
             )
             if facts["failed"]:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.machine import resident_bytes
+from tokenmill.building.machine import BLOCK_ROOM, resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
 from tokenmill.events import Event
@@ -92,7 +92,7 @@ class Workers:
 
     def begin(self, setup: dict[str, Any]) -> None:
         """Tell every worker, and every one to come, what the build is."""
-        self.setup = {**setup, "memory": self.memory}
+        self.setup = {**setup, "memory": self.memory - BLOCK_ROOM}
         for worker in self.workers:
             worker.send({"setup": self.setup})
 

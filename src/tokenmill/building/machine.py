@@ -21,7 +21,9 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
+PARENT_BYTES = 80 << 20  # what the calling process itself takes
 WORKER_BYTES = 256 << 20  # a worker below this would spend its time reloading the engine
+BLOCK_ROOM = 64 << 20  # what one block takes on its way: the engine is replaced that much before a share is full
 
 
 def parse_size(size: str | int, option: str) -> int:
@@ -73,6 +75,7 @@ def available_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 def share_out(workers: int | None, memory: str | int | None) -> tuple[int, int]:
     """How many workers, and how many bytes each may grow to. A little memory means fewer workers, but at least one."""
     budget = parse_size(memory, "memory") if memory is not None else available_memory() // 2
+    budget -= PARENT_BYTES
     count = max(1, min(usable_cores() if workers is None else workers, budget // WORKER_BYTES))
     return count, max(budget // count, WORKER_BYTES)
 
