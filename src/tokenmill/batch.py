@@ -58,13 +58,18 @@ class Tokens:
     ends: npt.NDArray[np.int64]
 
 
+def text_offsets(values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    """Where each value begins and the last one ends, in the array's own buffer; no copy."""
+    import numpy as np
+
+    return np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
+
+
 def text_bytes(values: pa.LargeStringArray) -> int:
     """Bytes of text in an Arrow string array; constant time."""
     if len(values) == 0:
         return 0
-    import numpy as np
-
-    offsets = np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
+    offsets = text_offsets(values)
     return int(offsets[-1] - offsets[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,14 +18,8 @@ def demo_tokenizer() -> Path:
 def demo_globs() -> list[str]:
     """Globs for the .py, .rst and .txt files of the running Python: the standard library and installed packages."""
     roots = dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib"))
-    globs = (str(Path(root) / "**" / f"*{suffix}") for root in roots for suffix in SUFFIXES)
-    return [pattern for pattern in globs if next(iter_matches(pattern), None)]
-
-
-def iter_matches(pattern: str):  # type: ignore[no-untyped-def]
-    import glob
-
-    return glob.iglob(pattern, recursive=True)
+    patterns = (str(Path(root) / "**" / f"*{suffix}") for root in roots for suffix in SUFFIXES)
+    return [pattern for pattern in patterns if next(glob.iglob(pattern, recursive=True), None)]
 
 
 def demo(out: str) -> int:

@@ -122,9 +122,6 @@ class Terminal:
     def on_poison(self, event: Event) -> None:
         self.say(f"document {event['document']} of task {event['task']} kills the engine and is quarantined")
 
-    def on_note(self, event: Event) -> None:
-        self.say(event["text"])
-
     def on_failed(self, event: Event) -> None:
         self.say(f"failed: {event['error']}")
 

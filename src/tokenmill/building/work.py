@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes
+from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes, text_offsets
 from tokenmill.building.machine import release_memory, resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
@@ -375,5 +375,4 @@ def _longest(values: pa.LargeStringArray) -> int:
     """Bytes of the longest document."""
     if text_bytes(values) <= WHOLE_BYTES:
         return text_bytes(values)
-    offsets = np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
-    return int(np.diff(offsets).max())
+    return int(np.diff(text_offsets(values)).max())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.batch import text_offsets
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -46,11 +47,11 @@ class GigatokenEngine:
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         ak = self._ak
-        _, offsets_buffer, data_buffer = values.buffers()
-        offsets = np.frombuffer(offsets_buffer, np.int64, count=len(values) + 1, offset=8 * values.offset)
-        data = np.frombuffer(data_buffer or b"", np.uint8)
+        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
         content = ak.contents.NumpyArray(data, parameters={"__array__": "char"})
-        layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets), content, parameters={"__array__": "string"})
+        layout = ak.contents.ListOffsetArray(
+            ak.index.Index64(text_offsets(values)), content, parameters={"__array__": "string"}
+        )
         result = self._tokenizer.encode_batch(ak.Array(layout), parallel=False).layout
         ends = np.asarray(result.offsets.data)
         ids = np.asarray(result.content.data)

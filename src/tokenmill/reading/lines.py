@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tokenmill.batch import BLANK, Skip, Texts, merge_skips
+from tokenmill.batch import BLANK, Skip, Texts, merge_skips, text_offsets
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.records import whole_records
@@ -88,8 +88,7 @@ def delimited_texts(data: bytes, delimiter: bytes) -> Texts:
     if data.endswith(delimiter):
         values = values.slice(0, len(values) - 1)
     rows = len(values)
-    offsets = np.frombuffer(values.buffers()[1], np.int64, count=rows + 1, offset=8 * values.offset)
-    lengths = np.diff(offsets)
+    lengths = np.diff(text_offsets(values))
     blank = np.flatnonzero(lengths == 0)
     if not len(blank):
         texts, skips = valid_texts(values, None)
