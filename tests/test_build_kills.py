@@ -28,7 +28,14 @@ import sys
 import tokenmill as tm
 source, tokenizer, out, workers, *memory = sys.argv[1:]
 store = tm.build(
-    source, tokenizer, out, workers=int(workers), shard_bytes="64KB", progress="quiet", memory=(memory or [None])[0]
+    source,
+    tokenizer,
+    out,
+    workers=int(workers),
+    shard_bytes="64KB",
+    progress="quiet",
+    memory=(memory or [None])[0],
+    engine="gigatoken",
 )
 print(store.fingerprint)
 """

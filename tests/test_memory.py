@@ -66,12 +66,13 @@ def test_the_budget_is_kept(diverse, tokenizer_path, tmp_path):
     A worker looks at itself after each block and loads its engine anew when it is too large; while it does so, and until
     the block is written, it holds the block as well: 4 MB of text, some 10 times that in tokens and intermediate arrays.
     """
+    options = {"workers": 2, "engine": "gigatoken", "progress": "quiet"}
     with watching() as peak:
-        small = tm.build(diverse, tokenizer_path, tmp_path / "small", workers=2, memory="600MB", progress="quiet")
+        small = tm.build(diverse, tokenizer_path, tmp_path / "small", memory="600MB", **options)
     assert peak.together > 100e6, "nobody was watched"
     assert peak.together < 600e6 + 2 * 60e6
     with watching() as free:
-        large = tm.build(diverse, tokenizer_path, tmp_path / "free", workers=2, memory="20GB", progress="quiet")
+        large = tm.build(diverse, tokenizer_path, tmp_path / "free", memory="20GB", **options)
     assert free.together > 1.2 * peak.together, "this corpus does not make caches grow, and proves nothing"
     assert small.fingerprint == large.fingerprint
 

@@ -51,11 +51,25 @@ class Texts:
 class Tokens:
     """Token ids end to end, and where each document ends.
 
-    Ids after the last end belong to a document that goes on in the next Tokens.
+    Ids after the last end belong to a document that goes on in the next Tokens. `special` are the documents, by index,
+    whose text holds a special token.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
     ends: npt.NDArray[np.int64]
+    special: npt.NDArray[np.int64] | tuple[int, ...] = ()
+
+
+def text_array(texts: Sequence[str]) -> pa.LargeStringArray:
+    """Strings as an Arrow array, made from buffers: pa.array would import pandas, where there is one."""
+    import numpy as np
+    import pyarrow as pa
+
+    parts = [text.encode() for text in texts]
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(pa.large_string(), len(parts), buffers)
 
 
 def text_offsets(values: pa.LargeStringArray) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.errors import LockedError, TokenmillError
+from tokenmill.errors import LockedError, StoreError, TokenmillError
 from tokenmill.events import printable
 
 FAILED_FILES = 4
@@ -62,7 +62,12 @@ def _build_command(commands: Any) -> None:
     )
     command.set_defaults(run=_build)
     command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
-    command.add_argument("-t", "--tokenizer", required=True, help="a tokenizer.json, or a folder that holds one")
+    command.add_argument(
+        "-t",
+        "--tokenizer",
+        required=True,
+        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
+    )
     command.add_argument("-o", "--out", required=True, help="folder of the store")
     reading = command.add_argument_group("reading")
     reading.add_argument("--format", default="auto", help="text, lines, jsonl, parquet, arrow, csv, tsv (by suffix)")
@@ -76,7 +81,12 @@ def _build_command(commands: Any) -> None:
     tokens.add_argument(
         "--bos", default="none", help="id put before each document: a token, an id, auto or none (none)"
     )
-    tokens.add_argument("--engine", default="auto", help="auto, gigatoken or tokenizers (auto: the fastest proven)")
+    tokens.add_argument(
+        "--specials",
+        choices=("parse", "text", "error"),
+        help="names of special tokens in the text become their ids, stay ordinary text, or stop the build (parse)",
+    )
+    tokens.add_argument("--engine", help="auto, reference, or an engine by name (auto: the fastest that proves itself)")
     running = command.add_argument_group("running")
     running.add_argument("--shard-bytes", default="32MB", help="text per shard (32MB)")
     running.add_argument(
@@ -113,6 +123,7 @@ def _build(options: argparse.Namespace) -> int:
         workers=options.workers,
         memory=options.memory,
         engine=options.engine,
+        specials=options.specials,
         force=options.force,
         progress="quiet" if options.quiet else "verbose" if options.verbose else "auto",
     )
@@ -152,7 +163,13 @@ def _show_command(commands: Any) -> None:
     command.add_argument(
         "--doc", type=int, nargs="+", default=[0], metavar="N", help="documents, from 0; -1 is the last (0)"
     )
-    command.add_argument("--tokens", type=_count, default=200, metavar="N", help="at most so many ids of each (200)")
+    command.add_argument(
+        "--tokens",
+        type=_token_range,
+        default=slice(0, 200),
+        metavar="N",
+        help="so many ids of each, or a range of them, as 1000:1200 (200)",
+    )
     command.add_argument("--json", action="store_true", help="as JSON, a line each")
 
 
@@ -169,8 +186,9 @@ def _show(options: argparse.Namespace) -> int:
         except IndexError as error:
             print(f"tokenmill: {error}", file=sys.stderr)
             return 2
-        some = ids[: options.tokens].tolist()
-        text = tokenizer.decode(some)
+        start, stop, _ = options.tokens.indices(len(ids))
+        some = ids[start:stop].tolist()
+        text = tokenizer.decode(ids, start, stop)
         if options.json:
             print(
                 json.dumps(
@@ -178,12 +196,13 @@ def _show(options: argparse.Namespace) -> int:
                 )
             )
             continue
-        cut = len(ids) > len(some)
-        more = f" ... and {len(ids) - len(some):,} more" if cut else ""
+        cut = len(ids) > stop
+        more = f" ... and {len(ids) - stop:,} more" if cut else ""
+        since = f" from {start:,}" if start else ""
         number %= len(store)
         print(
             printable(
-                f"document {number}: {file}, row {row}; {len(ids):,} tokens\n{some}{more}\n{text}{' ...' if cut else ''}\n"
+                f"document {number}: {file}, row {row}; {len(ids):,} tokens{since}\n{some}{more}\n{text}{' ...' if cut else ''}\n"
             )
         )
     return 0
@@ -197,6 +216,12 @@ def _verify_command(commands: Any) -> None:
     )
     command.set_defaults(run=_verify)
     command.add_argument("store", help="folder of the store")
+    command.add_argument(
+        "--reencode",
+        type=_count,
+        metavar="N",
+        help="also read N documents from the source again and encode them with the reference",
+    )
     command.add_argument("--repair", action="store_true", help="rebuild what is broken, and only that, from its source")
     command.add_argument("--json", action="store_true", help="as JSON")
 
@@ -211,6 +236,16 @@ def _verify(options: argparse.Namespace) -> int:
     if holder is not None:
         raise LockedError(f"{options.store} is being built by process {holder}; verify it when that is done")
     damages = verify_store(Path(options.store))
+    reencoded = 0
+    if options.reencode and not damages:
+        from tokenmill.building.recheck import reencode
+
+        reencoded, damages = reencode(Path(options.store), options.reencode)
+        if damages and options.repair:
+            raise StoreError(
+                f"{options.store}: {len(damages)} of {reencoded:,} documents differ from the reference, and a repair would use"
+                " the same engine; build it again with --force --engine reference"
+            )
     repaired = False
     if damages and options.repair:
         from tokenmill.building.repair import repair
@@ -220,12 +255,15 @@ def _verify(options: argparse.Namespace) -> int:
         repaired, damages = not left, left or damages
     if options.json:
         found = [{"file": damage.file, "shard": damage.shard, "what": damage.what} for damage in damages]
-        print(json.dumps({"ok": not damages or repaired, "repaired": repaired, "damaged": found}, indent=1))
+        ok = not damages or repaired
+        count = {"reencoded": reencoded} if options.reencode else {}
+        print(json.dumps({"ok": ok, "repaired": repaired, "damaged": found, **count}, indent=1))
     else:
         for damage in damages:
             print(printable(f"repaired: {damage.file} (was: {damage.what})" if repaired else f"damaged: {damage}"))
         if not damages:
-            print(f"{options.store}: every bit is as it was written")
+            again = f", and the reference gives the same ids for {reencoded:,} documents" if reencoded else ""
+            print(f"{options.store}: every bit is as it was written{again}")
             failed = len(read_manifest(Path(options.store)).failed)
             if failed:
                 print(f"but it is not complete: {failed} input files failed; build again to try them", file=sys.stderr)
@@ -242,10 +280,14 @@ def _bench_command(commands: Any) -> None:
     command.add_argument(
         "--corpus", nargs="*", default=[], help="text files for the corpus (this Python's own sources)"
     )
+    command.add_argument("-t", "--tokenizer", help="a tokenizer, named as for build (tokenmill's demo tokenizer)")
     command.add_argument(
-        "-t", "--tokenizer", help="a tokenizer.json, or a folder that holds one (tokenmill's demo tokenizer)"
+        "--tokenizers",
+        nargs="+",
+        metavar="TOKENIZER",
+        help="instead, race the engines for these tokenizers, beside the loops people write",
     )
-    command.add_argument("--size", default="300MB", help="text to measure with (300MB)")
+    command.add_argument("--size", help="text to measure with (300MB; 40MB of each kind for --tokenizers)")
     command.add_argument("--rounds", type=int, default=3, help="repetitions; the best of each is compared (3)")
     command.add_argument("--work", help="folder for the corpus and stores (a temporary one)")
     command.add_argument("--json", action="store_true", help="as JSON")
@@ -271,6 +313,16 @@ def _demo(options: argparse.Namespace) -> int:
     from tokenmill.demo import demo
 
     return demo(options.out)
+
+
+def _token_range(text: str) -> slice:
+    if ":" not in text:
+        return slice(0, _count(text))
+    try:
+        low, high = (int(part) if part else None for part in text.split(":"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("a number, or a range as 1000:1200") from error
+    return slice(low, high)
 
 
 def _count(text: str) -> int:

@@ -6,6 +6,7 @@
     |- DocumentError (ValueError)     1   a bad document, with on_error="raise"; names file and row
     |- TokenizerError (ValueError)    1   a tokenizer cannot be loaded or used
     |- EncodingError (ValueError)     1   an engine returned something impossible
+    |  `- DifferenceError             1   an engine gave other ids than the reference
     |- BuildError (RuntimeError)      1   the build could not go on
     |  `- LockedError                 1   another build is writing this store
     `- StoreError (ValueError)        3   the store is not what it should be
@@ -45,6 +46,10 @@ class TokenizerError(TokenmillError, ValueError):
 
 class EncodingError(TokenmillError, ValueError):
     """An engine returned something impossible, such as an id outside the vocabulary."""
+
+
+class DifferenceError(EncodingError):
+    """An engine gave other ids than the reference; names the document, the place and both."""
 
 
 class BuildError(TokenmillError, RuntimeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -19,19 +20,30 @@ from tokenmill.building.machine import parse_size, share_out
 from tokenmill.building.plan import Task, limited, plan
 from tokenmill.building.progress import Progress
 from tokenmill.building.publish import each_once, publish, sweep
-from tokenmill.encoding import Tokenizer, load_tokenizer
-from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
+from tokenmill.building.rows import corpus_sample, locate
+from tokenmill.building.sampling import Sample, Sampling
+from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
+from tokenmill.errors import (
+    CorruptError,
+    DifferenceError,
+    MismatchError,
+    MissingStoreError,
+    StoreError,
+    TokenmillError,
+    UsageError,
+)
 from tokenmill.events import Event
 from tokenmill.reading import Source, check_fields, read, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_manifest, read_receipt
 from tokenmill.store.files import digest, write_atomically, writing
 
 SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
+RACE_BYTES = 24 << 20  # less than this is done before a race of engines on a sample of it would have paid
 
 
 def build(
     source: Any,
-    tokenizer: str | os.PathLike[str] | Tokenizer,
+    tokenizer: Any,
     out: str | os.PathLike[str],
     *,
     eos: str | int | None = "auto",
@@ -39,7 +51,8 @@ def build(
     shard_bytes: str | int = "32MB",
     workers: int | None = None,
     memory: str | int | None = None,
-    engine: str = "auto",
+    engine: str | None = None,
+    specials: str | None = None,
     force: bool = False,
     progress: str | Callable[[Event], None] | None = None,
     **reading: Any,
@@ -50,6 +63,11 @@ def build(
     `on_error`) may be given here. Runs on one worker process per physical core (`workers=0`: inside this process) and
     within `memory` (half of what is free, unless said). `progress` is "auto", "bar", "plain", "quiet" or "verbose", or a
     function that gets each event.
+
+    `engine` is "auto" (the fastest that proves itself on this tokenizer and a sample of this corpus), "reference" or an
+    engine's name. `specials` says what the names of special tokens in the text become: "parse" (their ids), "text"
+    (ordinary text: nobody forges a document's end) or "error" (the build stops there). A document that begins with `bos`
+    does not get another.
 
     The store's bytes depend on the input, the tokenizer and `shard_bytes` alone. Input files that cannot be read are left
     out: the store then says `complete == False`, `failed` names them, and the next build tries just those again.
@@ -66,13 +84,15 @@ def build(
     folder = Path(out)
     source = _without(source, folder)
     _check_folder(folder)
+    if not isinstance(tokenizer, str | os.PathLike):
+        tokenizer = load_tokenizer(tokenizer, engine, specials)
     with ExitStack() as stack:
         stack.enter_context(build_lock(folder))
         if all(entry.name == ".lock" for entry in folder.iterdir()):
             stack.callback(_leave_no_litter, folder)
         watch = stack.enter_context(Progress(progress, folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
-        crew = stack.enter_context(_crew(source, workers, memory, watch.emit))
+        crew = stack.enter_context(_crew(source, tokenizer, workers, memory, watch.emit))
         if not (folder / "manifest.json").exists():
             crew.start()  # they get ready while the work is planned
         if source.streams:
@@ -81,9 +101,15 @@ def build(
             with writing(folder / "spool"):
                 source = spool(source, folder / "spool", shard_size)
         check_fields(source)
-        loaded = load_tokenizer(tokenizer, engine)
+        loaded = load_tokenizer(tokenizer, engine, specials)
         around = {"bos": loaded.resolve("bos", bos), "eos": loaded.resolve("eos", eos)}
-        options = {**source.options(), "tokenizer": loaded.fingerprint, **around, "shard_bytes": shard_size}
+        options = {
+            **source.options(),
+            "tokenizer": loaded.fingerprint,
+            "specials": loaded.definition.specials,
+            **around,
+            "shard_bytes": shard_size,
+        }
         previous = _agree(folder, source, loaded, options, force)
         return Build(folder, source, loaded, options, previous).carry_out(crew, watch.emit)
 
@@ -96,32 +122,41 @@ class Build:
     ) -> None:
         self.folder, self.shards = folder, folder / "shards"
         self.source, self.tokenizer, self.previous = source, tokenizer, previous
-        self.manifest = _blank_manifest(source, tokenizer, options)
-        if previous is not None and previous.tokenizer["engine"] == tokenizer.engine:
-            self.manifest.tokenizer = previous.tokenizer  # the same by fingerprint; it keeps its first name
+        self.options = options
         self.tasks = plan(source, options, options["shard_bytes"])
 
     def carry_out(self, crew: Crew, emit: Callable[[Event], None], redo: frozenset[str] | None = None) -> Store:
         """Do what has no receipt (and what is in `redo`), publish, and open the result."""
         began = time.monotonic()
-        for name, content in self.tokenizer.files().items():
-            self.manifest.files[f"tokenizer/{name}"] = _keep(self.folder / "tokenizer" / name, content.encode())
+        todo = [task for task in self.tasks if task.id in (redo or ()) or not self.has_receipt(task)]
+        if not todo and redo is None and self._is_published():
+            return self._up_to_date(emit)
+        self._decide_engine()
+        self.manifest = _blank_manifest(self.source, self.tokenizer, self.options)
+        if self.previous is not None and self.previous.tokenizer["engine"] == self.tokenizer.engine:
+            self.manifest.tokenizer = self.previous.tokenizer  # the same by fingerprint; it keeps its first name
+        for name, content in self.tokenizer.definition.contents().items():
+            self.manifest.files[f"tokenizer/{name}"] = _keep(self.folder / "tokenizer" / name, content)
         with writing(self.shards):
             self.shards.mkdir(exist_ok=True)
         if self.previous is None:
             self.manifest.write(self.folder)
-        todo = [task for task in self.tasks if task.id in (redo or ()) or not self.has_receipt(task)]
-        if not todo and redo is None and self._is_published():
-            return self._up_to_date(emit)
         emit(self._plan_event(crew, len(todo)))
-        crew.begin(self._setup())
+        sampling = self._sampling(crew.processes)
+        crew.begin(self._setup(), None if sampling is None else sampling.offer)
         emit({"event": "start", "source_bytes": sum(task.nbytes for task in todo)})
-        if self.source.limit is None:
-            failures = crew.run(todo, self.has_receipt)
-        else:
-            failures = self._first_documents(crew)
-            if not failures and redo is None and self._is_published():
-                return self._up_to_date(emit)
+        try:
+            if self.source.limit is None:
+                failures = crew.run(todo, self.has_receipt)
+            else:
+                failures = self._first_documents(crew)
+                if not failures and redo is None and self._is_published():
+                    return self._up_to_date(emit)
+            if sampling is not None:
+                sampling.finish()
+        except DifferenceError as error:
+            self._throw_away(str(error))
+            raise
         for entry in each_once(failures):
             emit({"event": "failed", **entry})
         manifest = publish(self.folder, self.manifest, self.tasks, failures)
@@ -134,6 +169,10 @@ class Build:
                 "tokens": manifest.tokens,
                 "quarantined": manifest.quarantined,
                 "failed": len(manifest.failed),
+                "special_documents": manifest.special_documents,
+                "specials": self.tokenizer.definition.specials,
+                "sampled": sampling.checked if sampling else 0,
+                "sampling_seconds": round(sampling.seconds, 4) if sampling else 0.0,
                 "fingerprint": manifest.fingerprint,
             }
         )
@@ -147,6 +186,7 @@ class Build:
         bad = self.source.on_error == "raise" and any(
             reason != BLANK for piece in receipt["pieces"] for _, _, reason, _ in piece.get("skips", ())
         )
+        bad = bad or (self.tokenizer.specials == "error" and receipt.get("special_documents", 0) > 0)
         return not bad  # done again, it stops at the bad document, as was asked
 
     def _is_published(self) -> bool:
@@ -178,6 +218,39 @@ class Build:
                 left -= piece["rows"] - blank
         return failures
 
+    def _decide_engine(self) -> None:
+        """The engine: as it was, for a store that was begun; else, for a corpus worth it, the fastest on a sample of it."""
+        tokenizer, old = self.tokenizer, self.previous
+        if tokenizer.wanted != "auto" or tokenizer.live is not None:
+            return
+        if old is not None:
+            with suppress(TokenmillError):  # no longer installed, or caught since
+                same = load_tokenizer(tokenizer, engine=old.tokenizer["engine"])
+                if same.engine_version == old.tokenizer["engine_version"]:
+                    self.tokenizer = same
+                    return
+        if sum(map(text_weight, self.source.files)) >= RACE_BYTES:
+            self.tokenizer = tokenizer.for_corpus(corpus_sample(self.tasks, self.source))
+
+    def _sampling(self, processes: int) -> Sampling | None:
+        """Documents are held to the reference, unless it is the reference that encodes them."""
+        if self.tokenizer.engine in (self.tokenizer.definition.reference, "live"):
+            return None
+        tasks = {task.id: task for task in self.tasks}
+
+        def place(sample: Sample) -> str:
+            return locate(tasks[sample.task], self.source, sample.number)
+
+        return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
+
+    def _throw_away(self, why: str) -> None:
+        """An engine was caught: nothing it made here is kept, but for what was published before, and it is not used again."""
+        published = set(self.previous.shard_ids) if self.previous is not None else set()
+        for receipt in self.shards.glob("*.json"):
+            if receipt.stem not in published:
+                receipt.unlink()
+        refuse(self.tokenizer.definition, self.tokenizer.engine, f"was caught: {why[:200]}")
+
     def _plan_event(self, crew: Crew, todo: int) -> Event:
         return {
             "event": "plan",
@@ -190,7 +263,7 @@ class Build:
             "tokenizer": self.tokenizer.name,
             "vocab_size": self.tokenizer.vocab_size,
             "dtype": self.manifest.dtype,
-            "eos": self.tokenizer.describe(self.manifest.options["eos"]),
+            "eos": self.tokenizer.describe(self.options["eos"]),
             "engine": f"{self.tokenizer.engine} {self.tokenizer.engine_version}",
             "proof": self.tokenizer.proof,
             "workers": crew.describe(),
@@ -201,13 +274,11 @@ class Build:
         return {
             "shards": str(self.shards),
             "source": {name: getattr(self.source, name) for name in names},
-            "tokenizer": str(self.folder / "tokenizer" / "tokenizer.json"),
-            "encoder": {
-                "engine_name": self.tokenizer.engine,
-                "vocab_size": self.tokenizer.vocab_size,
-                "bos_id": self.manifest.options["bos"],
-                "eos_id": self.manifest.options["eos"],
-            },
+            "tokenizer": str(self.folder / "tokenizer"),
+            "python_class": self.tokenizer.definition.python_class,
+            "path": sys.path if self.tokenizer.definition.python_class else [],
+            "encoder": self.tokenizer.encoder_options(self.options["bos"], self.options["eos"]),
+            "refuse_specials": self.tokenizer.specials == "error",
         }
 
 
@@ -309,9 +380,19 @@ def _keep(path: Path, content: bytes) -> str:
     return digest(content)
 
 
-def _crew(source: Source, workers: int | None, memory: str | int | None, emit: Callable[[Event], None]) -> Crew:
+def _crew(
+    source: Source,
+    tokenizer: str | os.PathLike[str] | Tokenizer,
+    workers: int | None,
+    memory: str | int | None,
+    emit: Callable[[Event], None],
+) -> Crew:
     count, share = share_out(workers, memory)
     small = sum(map(text_weight, source.files)) < SMALL_BYTES and not source.streams
+    if isinstance(tokenizer, Tokenizer) and tokenizer.live is not None:
+        if tokenizer.engine == "live":
+            return Inside(share, emit, tokenizer.live)
+        small = False  # slow: every core helps
     if workers == 0 or source.limit is not None or (workers is None and small):
         return Inside(share, emit)
     return Workers(count, share, emit)

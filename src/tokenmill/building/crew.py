@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tokenmill.building.machine import BLOCK_ROOM
 from tokenmill.building.plan import Task
+from tokenmill.building.sampling import Sample
 from tokenmill.events import Event
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ Failures = dict[str, list[dict[str, str]]]
 class Crew(Protocol):
     """Does tasks, each into a shard with a receipt. Where and how many at a time is its own affair."""
 
+    processes: int
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -31,8 +35,8 @@ class Crew(Protocol):
         """What it is, in a few words for the user."""
         ...
 
-    def begin(self, setup: dict[str, Any]) -> None:
-        """What every task of this build needs: JSON values only."""
+    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
+        """What every task of this build needs: JSON values only. `offer` gets documents for the reference."""
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
         """Do tasks. Returns the files that failed, by task; raises what no retry can mend."""
@@ -42,8 +46,10 @@ class Crew(Protocol):
 class Inside:
     """A crew of one: the calling process. For small inputs and for debugging."""
 
-    def __init__(self, memory: int, emit: Callable[[Event], None]) -> None:
-        self.memory, self.emit = memory, emit
+    processes = 1
+
+    def __init__(self, memory: int, emit: Callable[[Event], None], live: Any = None) -> None:
+        self.memory, self.emit, self.live = memory, emit, live
 
     def __enter__(self) -> Inside:
         return self
@@ -57,8 +63,9 @@ class Inside:
     def describe(self) -> str:
         return "inside this process"
 
-    def begin(self, setup: dict[str, Any]) -> None:
-        self.shards, self.source, self.encoder = prepare(setup)
+    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
+        self.shards, self.source, self.encoder = prepare(setup, self.live)
+        self.offer, self.refuse_specials = offer, setup["refuse_specials"]
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
         from tokenmill.building.work import encode_task
@@ -72,6 +79,8 @@ class Inside:
                 self.shards,
                 memory=self.memory - BLOCK_ROOM,
                 advance=self._advance,
+                sample=self._sampler(task),
+                refuse_specials=self.refuse_specials,
             )
             if facts["failed"]:
                 failures[task.id] = facts["failed"]
@@ -82,15 +91,22 @@ class Inside:
             self.emit({"event": "shard", "id": task.id})
         return failures
 
+    def _sampler(self, task: Task) -> Callable[[int, str, list[int]], None] | None:
+        offer = self.offer
+        return None if offer is None else lambda number, text, ids: offer(Sample(task.id, number, text, ids))
+
     def _advance(self, source: int, text: int, documents: int, tokens: int) -> None:
         self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
 
 
-def prepare(setup: dict[str, Any]) -> tuple[Path, Source, Encoder]:
+def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Encoder]:
     """What a process needs to do tasks, made from the build's setup: where shards go, how to read, how to encode."""
-    from tokenmill.encoding import Encoder
+    from tokenmill.encoding import Encoder, load_definition
     from tokenmill.reading import Source
 
     source = Source(files=(), inputs=(), **setup["source"])
-    encoder = Encoder(**setup["encoder"], tokenizer_json=Path(setup["tokenizer"]).read_text(encoding="utf-8"))
+    sys.path += [entry for entry in setup["path"] if entry not in sys.path]
+    definition = load_definition(Path(setup["tokenizer"]), setup["python_class"])
+    assert definition is not None
+    encoder = Encoder(definition, **setup["encoder"], live=live)
     return Path(setup["shards"]), source, encoder

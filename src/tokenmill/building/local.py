@@ -22,6 +22,8 @@ from tokenmill import errors
 from tokenmill.building.machine import BLOCK_ROOM, resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
+from tokenmill.building.sampling import Sample
+from tokenmill.encoding.engines import ONE_THREAD
 from tokenmill.events import Event
 
 STRIKES = 3  # deaths in one block before it is searched for the document; at one document, alone, before it is left out
@@ -55,6 +57,8 @@ class Workers:
 
     def __init__(self, count: int, memory: int, emit: Callable[[Event], None]) -> None:
         self.count, self.memory, self.emit = count, memory, emit
+        self.processes = count
+        self.offer: Callable[[Sample], None] | None = None
         self.selector = selectors.DefaultSelector()
         self.setup: dict[str, Any] | None = None
         self.workers: list[_Worker] = []
@@ -90,9 +94,10 @@ class Workers:
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    def begin(self, setup: dict[str, Any]) -> None:
+    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
         """Tell every worker, and every one to come, what the build is."""
-        self.setup = {**setup, "memory": self.memory - BLOCK_ROOM}
+        self.setup = {**setup, "memory": self.memory - BLOCK_ROOM, "sample": offer is not None}
+        self.offer = offer
         for worker in self.workers:
             worker.send({"setup": self.setup})
 
@@ -117,12 +122,7 @@ class Workers:
         return resident_bytes() + sum(resident_bytes(worker.process.pid) for worker in self.workers)
 
     def _start(self) -> None:
-        environment = {
-            **os.environ,
-            "TOKENIZERS_PARALLELISM": "false",
-            "RAYON_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = {**ONE_THREAD, **os.environ}  # what the user has set stays as it is
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tokenmill.building.worker"],
             stdin=subprocess.PIPE,
@@ -168,6 +168,9 @@ class Workers:
         elif "did" in message:
             source, text, documents, tokens = message["did"]
             self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
+        elif "sample" in message:
+            if self.offer is not None:
+                self.offer(Sample(*message["sample"]))
         elif "ready" in message:
             worker.ready, self.died_unready = True, 0
         elif "free" in message:

@@ -138,6 +138,12 @@ class Terminal:
             f" {event['documents'] + quarantined:,} documents in = {event['documents']:,} out + {quarantined:,} quarantined"
             f"{f' ({reasons})' if reasons else ''}; {event['tokens']:,} tokens"
         )
+        if event["special_documents"]:
+            became = "their ids" if event["specials"] == "parse" else "ordinary text"
+            self.say(
+                f"{some(event['special_documents'], 'document')} with special tokens in the text, which became {became}"
+                " (--specials parse, text or error)"
+            )
 
     def close(self) -> None:
         if self.bar is not None:

@@ -19,7 +19,7 @@ from tokenmill.store.shard import sealed
 
 QUARANTINE = "quarantine.jsonl"
 _OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.\d+\.tmp)?")
-_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer\.json|tokenizer_config\.json)\.\d+\.tmp")
+_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer/.+)\.\d+\.tmp")
 
 
 def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failures) -> Manifest:
@@ -43,6 +43,7 @@ def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failu
             manifest.receipts.append(digest(sealed(receipt)))
             manifest.row_starts.append(rows_so_far.get(pieces[0]["file"], 0) if pieces else 0)
             manifest.text_bytes += receipt["text_bytes"]
+            manifest.special_documents += receipt.get("special_documents", 0)
             for piece in pieces:
                 first = rows_so_far.get(piece["file"], 0)
                 rows_so_far = {piece["file"]: first + piece["rows"]}
@@ -112,5 +113,5 @@ def sweep(folder: Path, keep: set[str]) -> None:
         if _OURS.fullmatch(path.name) and (path.name[:24] not in keep or path.name.endswith(".tmp")):
             path.unlink(missing_ok=True)
     for path in (*folder.glob("*.tmp"), *(folder / "tokenizer").glob("*.tmp")):
-        if _HALF_WRITTEN.fullmatch(path.name):
+        if _HALF_WRITTEN.fullmatch(path.relative_to(folder).as_posix()):
             path.unlink(missing_ok=True)

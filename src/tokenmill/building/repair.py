@@ -27,7 +27,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
         if any(damage.file == "events.jsonl" for damage in damages):
             _mend_log(folder / "events.jsonl")
         with Progress("quiet", folder) as watch:
-            build = _same_build(folder, before, damages)
+            build = same_build(folder, before, damages)
             redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
             with Inside(share_out(0, None)[1], watch.emit) as crew:
                 after = build.carry_out(crew, watch.emit, redo)
@@ -37,7 +37,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
         )
 
 
-def _same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
+def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     """The build that made this store, planned anew; an error if it would make another."""
     if before.options["limit"] is not None or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
         what = "only a trial" if before.options["limit"] is not None else "built from text that is not in files"

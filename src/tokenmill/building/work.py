@@ -6,7 +6,9 @@ broken file leaves no trace of itself in the shard, a document too long to cut i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pyarrow as pa
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes, text_offsets
 from tokenmill.building.machine import release_memory, resident_bytes
 from tokenmill.building.plan import Care, Task
+from tokenmill.building.rows import first_rows, locate, nth_good, safely
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before, text_weight
@@ -25,6 +28,9 @@ from tokenmill.store import ShardWriter
 
 CRASHED = "crashed the engine"
 SUSPECT_PARTS = 16  # a block that killed a process is tried again in so many parts
+SAMPLE_SECONDS = 0.5  # between samples for the reference
+SAMPLE_DOCUMENTS = 4  # in a sample
+SAMPLE_BYTES = 16 << 10  # of a document, at most
 
 
 @dataclass(slots=True)
@@ -51,7 +57,9 @@ class TaskRun:
 
     `announce(low, high)` is called before documents [low, high) are encoded, and `announce(0, 0)` after, so that whoever
     watches this process knows where it was if it dies. `advance` gets what was done since: source bytes (about), text
-    bytes, documents, tokens. Past `memory` bytes of this process the engine is loaded anew.
+    bytes, documents, tokens. Past `memory` bytes of this process the engine is loaded anew. `sample` gets some documents
+    with what they became, for the reference: their number in the task, text and ids. With `refuse_specials` a document
+    that holds a special token stops the build.
     """
 
     def __init__(
@@ -66,12 +74,16 @@ class TaskRun:
         memory: int | None = None,
         announce: Callable[[int, int], None] = lambda low, high: None,
         advance: Callable[[int, int, int, int], None] = lambda *done: None,
+        sample: Callable[[int, str, list[int]], None] | None = None,
+        refuse_specials: bool = False,
     ) -> None:
         self.task, self.source, self.encoder, self.writer = task, source, encoder, writer
         self.care = care or Care()
         self.block_bytes = block_bytes
         self.memory, self.refreshed_at = memory, 0
         self._announce, self._advance = announce, advance
+        self._sample, self._sampled = sample, float("-inf")
+        self.refuse_specials, self.special_documents = refuse_specials, 0
         self.read_documents = (
             0  # by the reader: poison and failing files included, so that a number is always the same one
         )
@@ -102,7 +114,8 @@ class TaskRun:
                 left -= count.rows - sum(skip.rows for skip in count.skips if skip.reason == BLANK)
         self._encode_pending()
         progress.finish()
-        return {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
+        facts = {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
+        return facts | ({"special_documents": self.special_documents} if self.special_documents else {})
 
     def _piece(self, piece: Piece, limit: int | None, progress: _Progress) -> _PieceCount:
         """Read a piece. Its text waits with other small pieces' until there is a block of it.
@@ -115,9 +128,9 @@ class TaskRun:
         mine: list[_Documents] = []
         size = 0
         mark = None
-        text_before = self.text_bytes
+        before = self.text_bytes, self.special_documents
         try:
-            for texts in _first_rows(_safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
+            for texts in first_rows(safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
                 if self.long is not None and texts.skips and texts.skips[0].row == 0:
                     self._abandon_long()  # the document that had begun turned out to be bad
                 documents = self._account(texts, count, piece)
@@ -140,7 +153,7 @@ class TaskRun:
             self.long = None
             if mark is not None:
                 self.writer.rollback(mark)
-            self.text_bytes = text_before
+            self.text_bytes, self.special_documents = before
             raise
         if mark is not None:
             self._encode(mine)
@@ -160,7 +173,7 @@ class TaskRun:
         poison = [p - first for p in self.care.poison if first <= p < first + len(values)]
         if poison:
             ended = [p for p in poison if p < finished]
-            skips = sorted([*skips, *(Skip(_nth_good(p, skips), 1, CRASHED) for p in ended)])
+            skips = sorted([*skips, *(Skip(nth_good(p, skips), 1, CRASHED) for p in ended)])
             values = values.take(pa.array(np.delete(np.arange(len(values)), poison)))
             numbers = np.delete(numbers, poison)
             unfinished = unfinished and len(ended) == len(poison)
@@ -198,9 +211,33 @@ class TaskRun:
         step = max(1, (last - first) // SUSPECT_PARTS) if suspicious else len(values)
         for i in range(0, len(values), step):
             self._announce(int(numbers[i]), int(numbers[min(i + step, len(values)) - 1]) + 1)
-            self.writer.append(self.encoder.encode(values.slice(i, step)))
+            part = values.slice(i, step)
+            tokens = self.encoder.encode(part)
+            self.writer.append(tokens)
+            self._mind_specials(numbers[i + np.asarray(tokens.special, np.int64)])
+            self._take_sample(part, tokens, numbers[i:])
         self._announce(0, 0)
         self._mind_memory()
+
+    def _mind_specials(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Count documents that hold special tokens; or stop at them, if that was asked for."""
+        if len(numbers) and self.refuse_specials:
+            raise DocumentError(
+                f"{locate(self.task, self.source, int(numbers[0]))}: the text holds a special token. (Rows count from 0.)"
+                " Encode such names as ordinary text with --specials text, or as their ids with --specials parse"
+            )
+        self.special_documents += len(numbers)
+
+    def _take_sample(self, values: pa.LargeStringArray, tokens: Tokens, numbers: npt.NDArray[np.int64]) -> None:
+        """Some documents for the reference to encode too, now and then. Which ones is chance, but always the same."""
+        if self._sample is None or time.monotonic() - self._sampled < SAMPLE_SECONDS:
+            return
+        self._sampled = time.monotonic()
+        fits = np.flatnonzero(np.diff(text_offsets(values)) <= SAMPLE_BYTES)
+        chance = random.Random(f"{self.task.id} {numbers[0]}")
+        for i in chance.sample(fits.tolist(), min(SAMPLE_DOCUMENTS, len(fits))):
+            start = int(tokens.ends[i - 1]) if i else 0
+            self._sample(int(numbers[i]), values[i].as_py(), tokens.ids[start : int(tokens.ends[i])].tolist())
 
     def _mind_memory(self) -> None:
         """Load the engine anew when its caches have outgrown this process's share, but not over and over."""
@@ -224,11 +261,14 @@ class TaskRun:
             self._feed(self.long, one, last=not goes_on)
             self._announce(0, 0)
             if not goes_on:
-                refused, nbytes, self.long = self.long.refused, self.long.nbytes, None
+                refused, nbytes, special = self.long.refused, self.long.nbytes, self.long.document.special
+                self.long = None
+                if special and not refused:
+                    self._mind_specials(documents.numbers[i : i + 1])
                 if refused:
                     self.text_bytes -= nbytes
                     count.documents -= 1
-                    row = _nth_good(number - documents.first, list(texts.skips)) - texts.rows
+                    row = nth_good(number - documents.first, list(texts.skips)) - texts.rows
                     self._skip(Skip(row, 1, "too large", refused), count, piece)
 
     def _feed(self, long: _Long, one: pa.LargeStringArray, last: bool) -> None:
@@ -311,64 +351,6 @@ def _entry(piece: Piece, count: _PieceCount) -> dict[str, Any]:
     if count.skips:
         entry["skips"] = [list(skip) for skip in merge_skips(sorted(count.skips))]
     return entry
-
-
-def _safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
-    """Whatever a library raises while reading is that file's failure, not the build's."""
-    while True:
-        try:
-            texts = next(blocks)
-        except StopIteration:
-            return
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"{piece.file.shown}: {type(error).__name__}: {str(error)[:300]}") from error
-        yield texts
-
-
-def _first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
-    """Blocks up to so many rows that are documents or were meant to be."""
-    if limit is None:
-        yield from blocks
-        return
-    left = limit
-    for texts in blocks:
-        blank = sum(skip.rows for skip in texts.skips if skip.reason == BLANK)
-        if texts.rows - blank <= left:
-            left -= texts.rows - blank
-            yield texts
-        else:
-            yield _cut(texts, left)
-            return
-        if left == 0 and not texts.unfinished:
-            return
-
-
-def _cut(texts: Texts, rows: int) -> Texts:
-    """The first `rows` rows of a block, blank ones not counted."""
-    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
-    kept_rows = documents = 0
-    skips: list[Skip] = []
-    while rows > 0 and kept_rows < texts.rows:
-        skip = gone.get(kept_rows)
-        if skip is None:
-            documents += 1
-        else:
-            skips.append(skip._replace(row=kept_rows, rows=1))
-        rows -= skip is None or skip.reason != BLANK
-        kept_rows += 1
-    return Texts(texts.values.slice(0, documents), kept_rows, skips)
-
-
-def _nth_good(n: int, skips: list[Skip]) -> int:
-    """The row of the n-th document of a block."""
-    row = n
-    for skip in sorted(skips):
-        if skip.row > row:
-            break
-        row += skip.rows
-    return row
 
 
 def _longest(values: pa.LargeStringArray) -> int:

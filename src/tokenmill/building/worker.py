@@ -5,6 +5,7 @@ are JSON, so nothing is ever unpickled. It does as it is told and keeps no state
 
     in   {"setup": {...}}   once     {"task": {...}, "care": {...}}   one at a time     {"stop": true}   after the last
     out  {"ready": pid}     {"at": [low, high] or null}     {"did": [source_bytes, text_bytes, documents, tokens]}
+         {"sample": [task id, number, text, ids]}      a document for the reference
          {"free": id}       encoding is over, the next task may come while this one is made durable
          {"done": id}       the receipt is on disk     {"failed": id, "files": [...]}   no file of the task could be read
          {"fatal": {"type": ..., "message": ...}}      an error no retry will mend
@@ -66,7 +67,8 @@ class _Worker:
 
     def prepare(self, setup: dict[str, Any]) -> None:
         self.shards, self.source, self.encoder = prepare(setup)
-        self.memory = setup["memory"]
+        self.memory, self.sampling = setup["memory"], setup["sample"]
+        self.refuse_specials = setup["refuse_specials"]
 
     def work(self, task: Task, care: Care) -> None:
         writer, facts = encode_task(
@@ -78,6 +80,8 @@ class _Worker:
             memory=self.memory,
             announce=lambda low, high: self.send({"at": [low, high] if high else None}),
             advance=self.advance,
+            sample=(lambda *what: self.send({"sample": [task.id, *what]})) if self.sampling else None,
+            refuse_specials=self.refuse_specials,
         )
         self.report(now=True)
         self.wait_for_commits(keep=1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batch import Tokens
+from tokenmill.batch import Tokens, text_offsets
 from tokenmill.encoding.cutting import Rule, last_cut, safe_rules
-from tokenmill.encoding.engines import Engine, Ids, Offsets, make_engine
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines import Engine, Ids, Offsets, PythonEngine, check_shape, make_engine
+from tokenmill.encoding.guard import GuardedEngine
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -30,42 +34,62 @@ class EngineFailure(EncodingError):
 
 
 class Encoder:
-    """A tokenizer ready to work in this process: engine, `bos`, `eos` and the dtype ids are stored in."""
+    """A tokenizer ready to work in this process: engine, `bos`, `eos` and the dtype ids are stored in.
+
+    A document that begins with `bos` already, because its text says so, does not get another.
+    """
 
     def __init__(
         self,
+        definition: Definition,
         engine_name: str,
-        tokenizer_json: str,
         vocab_size: int,
         bos_id: int | None = None,
         eos_id: int | None = None,
+        special_ids: Sequence[int] = (),
+        special_names: Sequence[str] = (),
+        guard: Sequence[Sequence[int]] = (),
+        live: Any = None,
     ) -> None:
-        self.engine: Engine = make_engine(engine_name, tokenizer_json)
+        self._definition, self._engine_name, self._guard, self._live = definition, engine_name, tuple(guard), live
+        self.engine: Engine = self._make()
         self.vocab_size = vocab_size
         self.dtype = id_dtype(vocab_size)
         self.bos_id, self.eos_id = bos_id, eos_id
-        self._engine_name, self._json = engine_name, tokenizer_json
+        in_text = definition.specials == "text"
+        self.specials: _SpecialNames | _SpecialIds = (
+            _SpecialNames(special_names) if in_text else _SpecialIds(special_ids, vocab_size)
+        )
         self._rules: list[Rule] | None = None
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
         """Encode documents whole; the result holds every id, `bos` and `eos` included, in the store's dtype."""
-        ids, offsets = self._run(values)
-        count = len(values)
-        lead, trail = int(self.bos_id is not None), int(self.eos_id is not None)
-        if not lead and not trail:
-            return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64))
-        ends = offsets[1:] + np.arange(1, count + 1) * (lead + trail)
-        out = np.empty(len(ids) + count * (lead + trail), self.dtype)
+        ids, offsets = self.run(values)
+        special = self.specials.find(values, ids, offsets)
+        if self.bos_id is None and self.eos_id is None:
+            return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64), special)
+        lengths = offsets[1:] - offsets[:-1]
+        lead = self._lead(ids, offsets, lengths)
+        trail = int(self.eos_id is not None)
+        ends = np.cumsum(lengths + lead + trail)
+        out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
         own = np.ones(len(out), bool)
         if trail:
             own[ends - 1] = False
             out[ends - 1] = self.eos_id
-        if lead:
-            starts = ends - (offsets[1:] - offsets[:-1]) - lead - trail
+        if self.bos_id is not None:
+            starts = (ends - lengths - lead - trail)[lead > 0]
             own[starts] = False
             out[starts] = self.bos_id
         out[own] = ids
-        return Tokens(out, ends)
+        return Tokens(out, ends, special)
+
+    def _lead(self, ids: Ids, offsets: Offsets, lengths: Offsets) -> Offsets:
+        """How many ids go before each document: one, or none where it begins with `bos` as it is."""
+        if self.bos_id is None:
+            return np.zeros(len(lengths), np.int64)
+        first = ids[np.minimum(offsets[:-1], max(len(ids) - 1, 0))] if len(ids) else np.zeros(len(lengths), np.uint32)
+        return np.where((lengths > 0) & (first == self.bos_id), 0, 1)
 
     def long_document(self) -> LongDocument:
         """Start a document that comes in parts."""
@@ -73,21 +97,33 @@ class Encoder:
 
     def refresh(self) -> None:
         """Load the engine anew: the caches of fast engines only ever grow."""
-        self.engine = make_engine(self._engine_name, self._json)
+        self.engine = self._make()
+
+    def _make(self) -> Engine:
+        if self._engine_name == "live":
+            return PythonEngine(self._definition, self._live)
+        made = make_engine(self._engine_name, self._definition)
+        if not self._guard:
+            return made
+        ranges = tuple((low, high) for low, high in self._guard)
+        return GuardedEngine(made, lambda: make_engine(self._definition.reference, self._definition), ranges)
 
     @property
     def rules(self) -> list[Rule]:
-        """Where documents may be cut; proved on first use."""
+        """Where documents may be cut; proved on first use. None where the tokenizer.json is not what decides."""
         if self._rules is None:
-            import tokenizers
+            self._rules = []
+            if self._definition.reference == "tokenizers" or self._engine_name != self._definition.reference:
+                import tokenizers
 
-            self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._json))
+                self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))
         return self._rules
 
-    def _run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
+    def run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         """Call the engine, and check what no engine may do: fail, or give an id that is not in the vocabulary."""
         try:
             ids, offsets = self.engine.encode(values)
+            check_shape(self.engine.name, len(values), ids, offsets)
         except (KeyboardInterrupt, SystemExit, EncodingError):
             raise
         except BaseException as error:  # a panic in a Rust engine is not an Exception
@@ -104,12 +140,16 @@ class Encoder:
 
 
 class LongDocument:
-    """A document fed in parts. Holds at most the text since the last safe cut, never the whole."""
+    """A document fed in parts. Holds at most the text since the last safe cut, never the whole.
+
+    `special` says, at the end, whether it held a special token.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._held = b""
         self._begun = False
+        self.special = False
 
     def feed(self, data: bytes) -> npt.NDArray[np.unsignedinteger]:
         """Take more of the document; returns the ids that are certain now."""
@@ -132,13 +172,55 @@ class LongDocument:
 
         encoder = self._encoder
         buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data)]
-        ids, _ = encoder._run(pa.Array.from_buffers(pa.large_string(), 1, buffers))
-        around = [] if self._begun or encoder.bos_id is None else [encoder.bos_id]
+        values = pa.Array.from_buffers(pa.large_string(), 1, buffers)
+        ids, offsets = encoder.run(values)
+        self.special |= len(encoder.specials.find(values, ids, offsets)) > 0
+        has_bos = len(ids) > 0 and int(ids[0]) == encoder.bos_id
+        around = [] if self._begun or encoder.bos_id is None or has_bos else [encoder.bos_id]
         after = [encoder.eos_id] if last and encoder.eos_id is not None else []
         self._begun = True
         if not around and not after:
             return ids.astype(encoder.dtype)
         return np.concatenate((around, ids, after)).astype(encoder.dtype)
+
+
+class _SpecialIds:
+    """Finds documents with special tokens by their ids. Those lie at the ends of a vocabulary: most blocks need two looks."""
+
+    def __init__(self, ids: Sequence[int], vocab_size: int) -> None:
+        self._low = max((i for i in ids if i < vocab_size // 2), default=-1)
+        self._high = min((i for i in ids if i >= vocab_size // 2), default=vocab_size)
+        self._is_special = np.zeros(vocab_size, bool)
+        self._is_special[list(ids)] = True
+
+    def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
+        if not len(ids) or (int(ids.min()) > self._low and int(ids.max()) < self._high):
+            return np.empty(0, np.int64)
+        return _documents_of(np.flatnonzero(self._is_special[ids]), offsets)
+
+
+class _SpecialNames:
+    """Finds documents that hold the name of a special token as text, where such names have no ids."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        found = sorted((name.encode() for name in names if name), key=len, reverse=True)
+        self._starts = {name[:2] for name in found}
+        self._pattern = re.compile(b"|".join(map(re.escape, found)) or rb"(?!)")
+
+    def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
+        del ids, offsets
+        bounds = text_offsets(values)
+        raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
+        if not any(start in raw for start in self._starts):
+            return np.empty(0, np.int64)
+        spans = np.array([match.span() for match in self._pattern.finditer(raw)], np.int64).reshape(-1, 2)
+        first, last = (np.searchsorted(bounds - bounds[0], at, "right") for at in (spans[:, 0], spans[:, 1] - 1))
+        return np.unique(first[first == last] - 1)
+
+
+def _documents_of(positions: Offsets, offsets: Offsets) -> Offsets:
+    """Which documents some positions in the ids lie in."""
+    return np.unique(np.searchsorted(offsets, positions, "right") - 1)
 
 
 def id_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

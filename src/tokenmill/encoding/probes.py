@@ -1,35 +1,124 @@
-"""Short texts on which fast engines have been seen to slip. A fast engine must agree on all of them to be used."""
+"""Texts on which tokenizer engines slip. An engine must agree with the reference on all of them to be used.
+
+Every assigned character of Unicode is in here, alone and between letters and spaces; runs of white space, digits and
+single characters from short to very long; combining marks, emoji sequences, control characters, scripts that run from
+right to left; what normalizers change; the names of special tokens, whole, broken, doubled and inside words; and every
+token of the vocabulary, as the text it stands for.
+"""
 
 from __future__ import annotations
 
+import json
 import unicodedata
+from collections.abc import Iterator
+
+from tokenmill.encoding.definition import Definition, byte_alphabet
+
+VERSION = 1  # of the suite: a verdict holds for the suite it was reached with
 
 _SAMPLES = (
     "", " ", "  ", "\n", "\r\n", "\t", "\n\n\n", " \n ", "a", "A", "0", ".", "Hello world", "Hello  world", " Hello",
-    "Hello ", "hello   \n  world\t\tx", "don't can't I'll we've SHE'S it’s 'tis ''x''", "1234567890 3.14 1,000,000 0x7f",
-    "snake_case camelCase SCREAMING kebab-case", "def f(x):\n    return x ** 2  # squared\n", "a\r\nb\rc\n\rd",
+    "Hello ", "hello   \n  world\t\tx", "don't can't I'll we've SHE'S it’s 'tis ''x'' 'S 'LL 'Re y'all'd've",
+    "1234567890 3.14 1,000,000 0x7f 1e-9 ١٢٣٤٥٦ १२३४५ ４５６７ ²³¹ ½¾ Ⅻ ①②", "12 123 1234 12345 123456 a1b22c333d4444",
+    "snake_case camelCase SCREAMING kebab-case HTTPServer iOS XMLHttpRequest2", "a\r\nb\rc\n\rd", "a \n b\n \nc  \n\n  d",
+    "def f(x):\n    return x ** 2  # squared\n\n\n\tif a!=b&&c||d:\n\t\tpass\n", "x=[1,2,3];y={'a':\"b\"}<html>&amp;</html>",
     "https://example.org/a?b=c&d=%20#e user@example.org", "!?!?...---===***///\\\\", "…—–«»“”‘’•·",
-    "naïve café e\u0301 a\u0300\u0323",
-    "Straße ÆØÅ İstanbul ǅ ﬁ ﬃ Ⅷ ½ ²", "中文字符测试。日本語のテスト、한국어 시험",
-    "ﾊﾝｶｸ ｶﾞ ガ か\u3099", "العربية עברית हिन्दी ไทย ქართული",
-    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ❤️ 1️⃣", "\u200b\u200d\ufeff\u00ad\u2060", "\u0000\u0001\u001f\u007f\u0085\u00a0\u2028\u2029\u3000",
-    "x" * 300, "ab" * 200, " " * 100, "\n" * 50, "0" * 64, "-" * 130, "é" * 100, "中" * 100, "👍" * 40, "\t \t \n" * 20,
-    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𐍈 \U0010ffff \ufffd \ue000", "ＦＵＬＬ　ｗｉｄｔｈ",
-    "¿Qué? ¡Sí! Größe ŒUVRE", "I\u0307 ß SS K Å Ω", "\u1100\u1161\u11a8 각",
-    "<s> </s> <unk> <pad> [CLS] [SEP] [MASK] <|endoftext|> <|im_start|>", "▁ ▁▁ a▁b Ġ Ċ", "##ing @@ </w>",
+    "naïve café e\u0301 a\u0300\u0323 a\u0323\u0300 q\u0307\u0323", "Z" + "\u0351\u0352\u0361\u0489" * 40 + "algo",
+    "Straße ÆØÅ İstanbul ı ǅ ﬁ ﬃ ſ Ⅷ ½ ²", "中文字符测试。日本語のテスト、한국어 시험", "私はABCを3個食べた。你好world123！",
+    "ﾊﾝｶｸ ｶﾞ ガ か\u3099 が", "العربية עברית हिन्दी ไทย ქართული አማርኛ ᏣᎳᎩ ភាសាខ្មែរ မြန်မာ",
+    "مرحبا 123 שלום abc \u202bمرحبا\u202c \u200fא\u200e",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ❤️ 1️⃣ 🧑🏿‍🚀 🏴󠁧󠁢󠁥󠁮󠁧󠁿 👨‍👩‍👧👩🏽‍💻", "\u200b\u200d\ufeff\u00ad\u2060\u200c",
+    "a\u200bb c\u00a0d\u3000e\u2003f\u2028g\u2029h\u0085i",
+    "\u0000\u0001\u001f\u007f\u0085\u00a0\u2028\u2029\u3000", "\u0000a\u0000b", "a\u000bb\u000cc\u001cd\u001de",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𐍈 \U0010ffff \ufffd \ue000 \U000e0001 \ufdd0 \uffff", "ＦＵＬＬ　ｗｉｄｔｈ　１２３", "㎏ ℃ № ™ ﷺ ㍿ ĳ ŉ",
+    "¿Qué? ¡Sí! Größe ŒUVRE", "I\u0307 ß SS K Å Ω", "\u1100\u1161\u11a8 각 \u1100\u1161 \u11a8",
+    "\u0f71\u0f72\u0f74 \u0344 \u0958",
+    "▁ ▁▁ a▁b ▁a Ġ Ċ Ġa ĠĠ Ã©", "##ing @@ </w> un##able ##", "<0x0A> <0x41> <unk> a<0xE4>b", "##", "a##b",
+    "lorem ipsum dolor sit amet, consectetur adipiscing elit; " * 4, "The quick brown fox\njumps over\r\nthe lazy dog.\n\n" * 3,
+    "AbstractSingletonProxyFactoryBean getUserByIdAndName supercalifragilisticexpialidocious antidisestablishmentarianism",
+    "QmFzZTY0IGlzIGEgd2F5IHRvIHdyaXRlIGJ5dGVzIGFzIHRleHQ=" * 8, "deadbeef" * 30, "ACGT" * 100, "1 2 3 4 5 " * 30,
 )  # fmt: skip
+_KNOWN_SPECIALS = (
+    "<s>", "</s>", "<unk>", "<pad>", "<mask>", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<|endoftext|>", "<bos>",
+    "<eos>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|eot_id|>", "<|fim_prefix|>", "<start_of_turn>", "[INST]",
+)  # fmt: skip
+_REPEATED = (
+    "a", "ab", "A", " ", "\n", "\t", "\r\n", "0", "7", "-", "=", "_", ".", "!", "'", "é", "ß", "中", "あ", "한", "ا", "👍",
+    "\u0301", "\u200d", "\u00a0", "\u3000", "\u0000", "\ufffd", "🇩🇪", "\t \t \n", " a", "a ", "\n ", " \n", "x\n", "▁", "</s>",
+)  # fmt: skip
+_SCRIPTS_IN_RUNS = ((0x3400, 0xA000), (0xAC00, 0xD800), (0xE000, 0xF900), (0x17000, 0x19000), (0x1B000, 0x1B300))
 
 
-def probes(added_tokens: list[str]) -> list[str]:
-    """The samples, a sample of every Unicode category, and every added token bare, spaced and doubled."""
-    texts = list(_SAMPLES)
-    by_category: dict[str, list[str]] = {}
-    for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xE000, 0x20000, 97)):
-        by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
-    for characters in by_category.values():
-        texts.append("".join(characters[:200]))
-        texts.append(" ".join(characters[-100:]))
-        texts.extend(f"a{c}b {c} {c}{c}\n{c}" for c in characters[:: max(1, len(characters) // 12)])
-    for token in added_tokens[:500]:
-        texts += [token, f"a {token} b", f"a{token}{token}b", f"\n{token}\n", token[:-1]]
+def probes(definition: Definition, every: int = 1) -> list[str]:
+    """The whole suite for a tokenizer; `every` thins out the vocabulary and the characters for slow references."""
+    texts = [*_SAMPLES, *_runs(), *_characters(every), *_specials(definition)]
+    texts += _vocabulary(definition, every)
     return texts
+
+
+def vocabulary_characters(definition: Definition) -> set[str]:
+    """Every character that some token of the vocabulary spells."""
+    return set().union(*_vocabulary(definition, 1))
+
+
+def _runs() -> Iterator[str]:
+    """Repetitions, around the sizes where implementations change their ways, up to very long."""
+    for unit in _REPEATED:
+        for count in (2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 127, 128, 129, 257):
+            yield unit * count
+        yield f"x{unit * 20}y {unit * 21} z"
+    for unit in ("a", " ", "\n", "0", "中", "👍", "=", "ab ", "\t"):
+        yield unit * 5000
+
+
+def _characters(every: int) -> Iterator[str]:
+    """Every assigned character; the huge uniform scripts in runs, all others in the company of letters and spaces."""
+    crowd: list[str] = []
+    for code in range(0, 0x110000, every):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category in ("Cn", "Cs") or (category == "Co" and code % 64):
+            continue
+        alike = code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS)
+        crowd.append(character if alike else f"{character}x {character}{character}")
+        if len(crowd) == 64:
+            yield "".join(crowd)
+            crowd.clear()
+    yield "".join(crowd)
+    by_category: dict[str, list[str]] = {}
+    for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
+        by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
+    for category, characters in sorted(by_category.items()):
+        if category != "Cs":
+            for c in characters[:: max(1, len(characters) // 12)]:
+                yield from (c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}")
+
+
+def _specials(definition: Definition) -> Iterator[str]:
+    """Names of special tokens: this tokenizer's, and other models' for which they are nothing but text."""
+    own = [token["content"] for token in definition.added]
+    for token in (*own[:600], *_KNOWN_SPECIALS):
+        yield from (
+            token, f"a {token} b", f"a{token}{token}b", f"\n{token}\n", token[:-1], token[1:], f" {token}", f"{token} ",
+            f"x  {token}  y", token.upper(), token.lower(), token[: len(token) // 2] + " " + token[len(token) // 2 :],
+        )  # fmt: skip
+    for first, second in zip(own[:100], [*own[1:100], *own[:1]], strict=False):
+        yield from (first + second, f"{first}\n{second} {first}", first[:-1] + second)
+
+
+def _vocabulary(definition: Definition, every: int) -> Iterator[str]:
+    """Every token of the vocabulary as the text it stands for."""
+    if definition.json is None:
+        return
+    body = json.loads(definition.json)
+    vocabulary = body["model"]["vocab"]
+    to_byte = {character: i for i, character in enumerate(byte_alphabet())}
+    byte_level = '"ByteLevel"' in json.dumps([body["pre_tokenizer"], body["decoder"]])
+    names = list(vocabulary) if isinstance(vocabulary, dict) else [name for name, _ in vocabulary]
+    for name in names[::every]:
+        if byte_level:
+            try:
+                name = bytes(to_byte[character] for character in name).decode(errors="ignore")
+            except KeyError:
+                pass  # not written in the alphabet: an added token
+        yield name.replace("▁", " ").removeprefix("##")

@@ -1,26 +1,28 @@
-"""Which tokenizer: a path becomes an effective tokenizer, with a fingerprint of what decides its ids.
-
-Effective means: truncation, padding, dropout and the post-processor taken out of the file. Ids around a document are
-`bos` and `eos`, chosen in the open, and never a file's side effect.
-"""
+"""A tokenizer ready for use: what its ids are called, which ids go around a document, and which engine runs it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.batch import text_array
+from tokenmill.encoding.definition import SPECIALS, Definition, unknown_token
+from tokenmill.encoding.finding import Found, define, find
+from tokenmill.encoding.proof import Choice, cache_folder, choose, read_kept, write_kept
 from tokenmill.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import numpy.typing as npt
 
+    from tokenmill.encoding.decoding import Decoder
     from tokenmill.encoding.encoder import Encoder
+
 
 # What models call the token that ends a document, where a bare tokenizer.json does not say.
 _END_NAMES = (
@@ -38,20 +40,21 @@ _BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|star
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """An effective tokenizer. Cheap to hold; engines are made when first used.
+    """An effective tokenizer. Cheap to hold; the engine is chosen, proved and made when it is first needed.
 
-    `json` is a tokenizer.json that `tokenizers` loads; `special` maps "eos" and "bos" to their names where the tokenizer
-    says so; `added` are the added tokens by id.
+    `added` are the added tokens by id; `specials` says what a special token's name in a text becomes: "parse" (its id),
+    "text" (ordinary text) or "error" (a build stops there).
     """
 
-    json: str = field(repr=False)
+    definition: Definition
     name: str
     fingerprint: str
     vocab_size: int
-    engine: str
-    proof: str
-    special: dict[str, str]
     added: dict[str, int] = field(repr=False)
+    special_names: tuple[str, ...] = field(repr=False)
+    specials: str = "parse"
+    wanted: str = "auto"
+    live: Any = field(default=None, repr=False, compare=False)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -59,11 +62,37 @@ class Tokenizer:
 
         return id_dtype(self.vocab_size)
 
+    @cached_property
+    def choice(self) -> Choice:
+        """The engine, and why. The first time for a tokenizer this takes a second or two: engines are put on trial."""
+        if self.live is not None:
+            from tokenmill.encoding.slow import slow_choice
+
+            return slow_choice(self.definition, self.live)
+        try:
+            return choose(self.definition, wanted=self.wanted)
+        except TokenizerError as error:
+            raise TokenizerError(f"{self.name}: {error}") from error
+
+    @property
+    def engine(self) -> str:
+        return self.choice.engine
+
     @property
     def engine_version(self) -> str:
-        from importlib.metadata import version
+        return self.choice.version
 
-        return version(self.engine)
+    @property
+    def proof(self) -> str:
+        return self.choice.why
+
+    def for_corpus(self, sample: Sequence[str]) -> Tokenizer:
+        """The same tokenizer with the engine that is fastest, and proved, on a sample of a corpus."""
+        if self.wanted != "auto" or self.live is not None:
+            return self
+        made = replace(self)
+        made.__dict__["choice"] = choose(self.definition, sample)
+        return made
 
     @property
     def eos_id(self) -> int | None:
@@ -73,22 +102,41 @@ class Tokenizer:
     def bos_id(self) -> int | None:
         return self.resolve("bos", "auto", required=False)
 
+    @property
+    def special_ids(self) -> list[int]:
+        """The ids of special tokens, but for the unknown token's: that one says nothing of what a text holds."""
+        return sorted(self.added[name] for name in self.special_names)
+
     def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]:
         """The ids of one text, nothing added around it."""
-        import pyarrow as pa
+        return self._encoder.encode(text_array([text])).ids
 
-        return self._encoder.encode(pa.array([text], pa.large_string())).ids
+    def decode(self, ids: Any, start: int = 0, stop: int | None = None) -> str:
+        """The text of a document's ids, or of the range from `start` to `stop` of them; special tokens are shown.
 
-    def decode(self, ids: Any) -> str:
-        """The text of some ids, special tokens shown."""
-        return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
+        Bytes that make no whole character, at the edges of a range, become U+FFFD: `decode_bytes` gives them as they are.
+        """
+        if self._decoder is None:
+            return self._by_reference(ids, start, stop)
+        return self._decoder.text(ids, start, stop)
+
+    def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
+        """What the ids from `start` to `stop` of a document stand for, exact to the byte for byte-level tokenizers."""
+        if self._decoder is None:
+            return self._by_reference(ids, start, stop).encode()
+        return self._decoder.bytes(ids, start, stop)
 
     def token_name(self, token: int | None) -> str | None:
         """What an id is called."""
         if token is None:
             return None
         known = next((name for name, number in self.added.items() if number == token), None)
-        return known if known is not None else self._reference.id_to_token(token)
+        if known is not None:
+            return known
+        if self.definition.json is not None:
+            found: str | None = self._tokenizers.id_to_token(token)
+            return found
+        return self._by_reference([token], 0, None)
 
     def describe(self, token: int | None) -> str:
         """An id with its name, for people."""
@@ -98,7 +146,19 @@ class Tokenizer:
         """An encoder for this process."""
         from tokenmill.encoding.encoder import Encoder
 
-        return Encoder(self.engine, self.json, self.vocab_size, bos_id, eos_id)
+        return Encoder(self.definition, live=self.live, **self.encoder_options(bos_id, eos_id))
+
+    def encoder_options(self, bos_id: int | None = None, eos_id: int | None = None) -> dict[str, Any]:
+        """What an Encoder in another process needs beside the definition: plain values."""
+        return {
+            "engine_name": self.engine,
+            "guard": self.choice.guard,
+            "vocab_size": self.vocab_size,
+            "bos_id": bos_id,
+            "eos_id": eos_id,
+            "special_ids": self.special_ids,
+            "special_names": list(self.special_names),
+        }
 
     def resolve(self, which: str, wanted: str | int | None, *, required: bool = True) -> int | None:
         """The id for `eos` or `bos`, given as a name, an id, "auto", "none" or None."""
@@ -117,13 +177,8 @@ class Tokenizer:
             raise UsageError(f"{which}={wanted!r} is not a token of {self.name}; it has {self._some_added()}")
         return found
 
-    def files(self) -> dict[str, str]:
-        """What a store keeps of its tokenizer: file name -> content. `load_tokenizer(folder)` reads it back."""
-        config = {f"{which}_token": name for which, name in sorted(self.special.items())}
-        return {"tokenizer.json": self.json, "tokenizer_config.json": json.dumps(config, indent=1, ensure_ascii=False)}
-
     def _auto(self, which: str, required: bool) -> int | None:
-        name = self.special.get(which)
+        name = self.definition.special.get(which)
         if name is not None:
             found = self._token_id(name)
             if found is None and required:
@@ -141,39 +196,76 @@ class Tokenizer:
 
     def _token_id(self, name: str) -> int | None:
         found = self.added.get(name)
-        return found if found is not None else self._reference.token_to_id(name)
+        if found is None and self.definition.json is not None:
+            found = self._tokenizers.token_to_id(name)
+        return found
 
     def _some_added(self) -> str:
         names = list(self.added)
         return (", ".join(names[:12]) + (", ..." if len(names) > 12 else "")) or "none"
 
+    def _by_reference(self, ids: Any, start: int, stop: int | None) -> str:
+        from tokenmill.encoding.slow import decode
+
+        return decode(self.definition, self.live, [int(i) for i in ids[start:stop]])
+
     @cached_property
-    def _reference(self) -> Any:
+    def _tokenizers(self) -> Any:
         import tokenizers
 
-        return tokenizers.Tokenizer.from_str(self.json)
+        return tokenizers.Tokenizer.from_str(self.definition.json)
+
+    @cached_property
+    def _decoder(self) -> Decoder | None:
+        from tokenmill.encoding.decoding import Decoder
+
+        return None if self.definition.json is None else Decoder(self.definition.json)
 
     @cached_property
     def _encoder(self) -> Encoder:
         return self.encoder()
 
 
-def load_tokenizer(spec: str | os.PathLike[str] | Tokenizer, engine: str = "auto") -> Tokenizer:
-    """Load a tokenizer.json, or the folder that holds one (with tokenizer_config.json for its special tokens).
+def load_tokenizer(spec: Any, engine: str | None = None, specials: str | None = None) -> Tokenizer:
+    """A tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", or an object of another library.
 
-    The first load of a file takes up to a second (it is made effective, fingerprinted, and the fast engine is held
-    against the reference); what was learned is kept in the cache folder, keyed by the files' content.
+    `engine` is "auto" (the fastest that proves itself), "reference", or an engine by name. `specials` says what the names
+    of special tokens in a text become: "parse" (their ids, as `tokenizers` does), "text", or "error". The first load of a
+    tokenizer takes up to a few seconds, mostly for reading large vocabularies; what was learned is kept in the cache
+    folder, keyed by content.
     """
-    if isinstance(spec, Tokenizer):
-        return spec
     from tokenmill.encoding.engines import ENGINES
 
-    if engine not in ("auto", *ENGINES):
-        raise UsageError(f"engine={engine!r} is not one of auto, {', '.join(ENGINES)}")
-    path = _find(os.fspath(spec))
-    raw = _read(path)
-    special = _special_names(path.parent)
-    facts = _learn(path, raw)
+    if engine not in (None, "auto", "reference", *ENGINES):
+        raise UsageError(f"engine={engine!r} is not one of auto, reference, {', '.join(ENGINES)}")
+    if specials not in (None, *SPECIALS):
+        raise UsageError(f"specials={specials!r} is not one of {', '.join(SPECIALS)}")
+    if isinstance(spec, Tokenizer):
+        if engine in (None, spec.wanted) and specials in (None, spec.specials):
+            return spec
+        if specials in (None, spec.specials):
+            return _checked(replace(spec, wanted=engine or spec.wanted))
+        found = Found(
+            spec.name, "definition", special=spec.definition.special, definition=spec.definition, live=spec.live
+        )
+        engine, specials = engine or spec.wanted, specials or spec.specials
+    else:
+        found = find(spec)
+    policy = specials or (found.definition.specials if found.definition is not None else "parse")
+    return _checked(_ready(found, engine or "auto", policy))
+
+
+def _checked(tokenizer: Tokenizer) -> Tokenizer:
+    """An engine chosen by hand that cannot be used is an error here and now."""
+    if tokenizer.wanted != "auto":
+        _ = tokenizer.choice
+    return tokenizer
+
+
+def _ready(found: Found, engine: str, policy: str) -> Tokenizer:
+    facts = _learn(found, "text" if policy == "text" else "parse")
+    special = dict(facts["special"])
+    special_names = tuple(facts["special_names"])
     for which, names in (("eos", _END_NAMES), ("bos", _BEGIN_NAMES)):
         if which not in special:
             known = [name for name in names if name in facts["added"]]
@@ -181,137 +273,66 @@ def load_tokenizer(spec: str | os.PathLike[str] | Tokenizer, engine: str = "auto
                 special[which] = known[0]
     if "eos" not in special and len(facts["added"]) == 1:
         special["eos"] = next(iter(facts["added"]))
-    chosen, proof = facts["engine"], facts["proof"]
-    if engine == "tokenizers":
-        chosen, proof = engine, "chosen by hand; it is the reference"
-    elif engine not in ("auto", chosen):
-        raise TokenizerError(
-            f"engine={engine!r} cannot be used with {spec}: {proof}; leave the choice to engine='auto'"
-        )
+    definition = Definition(
+        facts["json"],
+        facts["reference"],
+        found.definition.files if found.definition is not None else found.files if facts["own_files"] else {},
+        "text" if policy == "text" else "parse",
+        special,
+        found.definition.python_class if found.definition is not None else None,
+    )
     return Tokenizer(
-        json=facts["json"],
-        name=str(spec),
-        fingerprint=facts["fingerprint"],
-        vocab_size=facts["vocab_size"],
-        engine=chosen,
-        proof=proof,
-        special=special,
-        added=facts["added"],
+        definition,
+        found.name,
+        facts["fingerprint"],
+        facts["vocab_size"],
+        facts["added"],
+        special_names,
+        policy,
+        engine,
+        found.live,
     )
 
 
-def cache_folder() -> Path:
-    """Where tokenmill keeps what it learned: TOKENMILL_CACHE, or tokenmill in the user's cache folder."""
-    own = os.environ.get("TOKENMILL_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
-
-
-def _find(spec: str) -> Path:
-    path = Path(spec)
-    if path.is_dir():
-        path = path / "tokenizer.json"
-        if not path.is_file():
-            raise TokenizerError(f"no tokenizer.json in the folder {spec}; it holds {_listing(path.parent)}")
-    if not path.is_file():
-        raise TokenizerError(
-            f"no tokenizer at {spec}: give a tokenizer.json or a folder that holds one"
-            " (a local one: names on the Hugging Face Hub are not understood yet)"
-        )
-    return path
-
-
-def _listing(folder: Path) -> str:
-    names = sorted(entry.name for entry in folder.iterdir())[:8]
-    return ", ".join(names) or "nothing"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TokenizerError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _special_names(folder: Path) -> dict[str, str]:
-    """The names of eos and bos, from the files beside a tokenizer.json."""
-    found: dict[str, str] = {}
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            config = json.loads(_read(path))
-        except ValueError as error:
-            raise TokenizerError(f"{path} is not valid JSON: {error}") from error
-        for which in ("eos", "bos"):
-            value = config.get(f"{which}_token") if isinstance(config, dict) else None
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str):
-                found.setdefault(which, value)
-    return found
-
-
-def _learn(path: Path, raw: bytes) -> dict[str, Any]:
-    """Everything a tokenizer.json says, from the cache where this content was seen before."""
+def _learn(found: Found, policy: str) -> dict[str, Any]:
+    """Everything a tokenizer's files say, from the cache where this content was seen before."""
     from importlib.metadata import version
 
-    versions = [version(name) for name in ("tokenmill", "tokenizers", "gigatoken")]
-    key = hashlib.sha256("\n".join(versions).encode() + b"\n" + raw).hexdigest()[:32]
-    kept = cache_folder() / "tokenizers" / f"{key}.facts"
-    try:
-        checksum, body = kept.read_bytes().split(b"\n", 1)
-        if checksum == hashlib.sha256(body).hexdigest().encode():
-            return dict(json.loads(body))
-    except (OSError, ValueError):
-        pass
-    facts = _examine(path, raw)
-    body = json.dumps(facts).encode()
-    try:  # only a cache: a read-only home is no reason to fail
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        beside = kept.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(beside, kept)
-    except OSError:
-        pass
-    return facts
+    key = hashlib.sha256(f"{version('tokenmill')} {version('tokenizers')} {policy} {found.kind}".encode())
+    contents = found.definition.contents() if found.definition is not None else found.files
+    for name, content in sorted({**contents, "special": json.dumps(found.special, sort_keys=True).encode()}.items()):
+        key.update(f"{name} {len(content)} ".encode())
+        key.update(content)
+    path = cache_folder() / "tokenizers" / f"{key.hexdigest()[:32]}.facts"
+    kept = read_kept(path)
+    if kept is None:
+        kept = _examine(found, policy)
+        write_kept(path, kept)
+    return kept
 
 
-def _examine(path: Path, raw: bytes) -> dict[str, Any]:
-    import tokenizers
-
-    from tokenmill.encoding.engines import choose_engine
-    from tokenmill.encoding.probes import probes
-
-    if not raw.strip():
-        raise TokenizerError(f"{path} is empty")
-    if raw.startswith(b"\x1f\x8b"):
-        raise TokenizerError(f"{path} is compressed with gzip; unpack it first: gunzip -k {path}")
-    try:
-        parsed = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"{path} is not valid JSON ({error}); is it cut short or another kind of file?") from error
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), dict):
-        raise TokenizerError(f"{path} is not a tokenizer.json: it has no 'model'")
-    for key in ("truncation", "padding", "post_processor"):
-        parsed[key] = None
-    if "dropout" in parsed["model"]:
-        parsed["model"]["dropout"] = None
-    try:
-        reference = tokenizers.Tokenizer.from_str(json.dumps(parsed))
-    except Exception as error:  # tokenizers raises bare exceptions
-        raise TokenizerError(f"{path}: tokenizers cannot load it: {str(error)[:200]}") from error
-    effective = reference.to_str()
-    canonical = json.loads(effective)
-    decides = {key: canonical.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")}
-    added = {token["content"]: token["id"] for token in canonical.get("added_tokens") or []}
-    engine, proof = choose_engine(effective, probes(list(added)))
+def _examine(found: Found, policy: str) -> dict[str, Any]:
+    definition = define(found).with_specials(policy)
     return {
-        "json": effective,
-        "fingerprint": hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32],
-        "vocab_size": max(reference.get_vocab(with_added_tokens=True).values(), default=-1) + 1,
-        "added": added,
-        "engine": engine,
-        "proof": proof,
+        "json": definition.json,
+        "reference": definition.reference,
+        "own_files": bool(definition.files),
+        "special": {**definition.special, **found.special},
+        "fingerprint": definition.fingerprint,
+        **_vocabulary(definition, found),
     }
+
+
+def _vocabulary(definition: Definition, found: Found) -> dict[str, Any]:
+    """How many ids there are, the added tokens, and which of them are special."""
+    if definition.json is None:
+        from tokenmill.encoding.slow import vocabulary
+
+        return vocabulary(definition, found.live)
+    body = json.loads(definition.json)
+    added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
+    vocabulary_ = body["model"]["vocab"]
+    ids = vocabulary_.values() if isinstance(vocabulary_, dict) else range(len(vocabulary_))
+    unknown = unknown_token(body)
+    special = [t["content"] for t in body["added_tokens"] or () if t["special"] and t["content"] != unknown]
+    return {"vocab_size": max([*ids, *added.values()], default=-1) + 1, "added": added, "special_names": special}

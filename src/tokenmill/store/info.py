@@ -32,6 +32,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "source_bytes": manifest.source_bytes,
         "text_bytes": manifest.text_bytes,
         "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,
+        "special_documents": manifest.special_documents,
         "source": manifest.source,
         "options": manifest.options,
     }
@@ -73,6 +74,13 @@ def info_table(facts: dict[str, Any]) -> str:
             f" {', '.join(facts['source']['inputs'])}",
         ),
         ("tokenizer", f"{tokenizer['name']} ({facts['vocab_size']:,} ids{', ' + around if around else ''})"),
+        (
+            "specials",
+            f"{facts['special_documents']:,} documents hold special tokens, encoded as"
+            f" {'ordinary text' if facts['options'].get('specials') == 'text' else 'their ids'}"
+            if facts["special_documents"]
+            else "",
+        ),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}: {tokenizer['proof']}"),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),

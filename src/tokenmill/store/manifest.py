@@ -34,6 +34,7 @@ class Manifest:
     tokens: int = 0
     source_bytes: int = 0
     text_bytes: int = 0
+    special_documents: int = 0
     quarantined: dict[str, int] = field(default_factory=dict)
     failed: list[dict[str, str]] = field(default_factory=list)
     shard_ids: list[str] = field(default_factory=list)

@@ -1,0 +1,126 @@
+"""Every engine that tokenmill would use, held to the reference on real tokenizers and real text: documents that differ.
+
+python scripts/conformance.py TOKENIZERS [--corpus FILES...]: a folder of tokenizer folders (scripts/real_tokenizers.py
+makes one), and text. Real code comes from this Python installation; English and other languages from --corpus. For each
+tokenizer and each engine that proved itself: the adversarial suite, then documents, parsed and as text. Exit code 1 if any
+document differs, or if fewer than 12 tokenizers of all four kinds were there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # the reference takes all cores: it is most of the work
+
+from tokenmill.batch import text_array
+from tokenmill.bench.builds import corpus_texts
+from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.probes import probes
+from tokenmill.encoding.proof import differing
+from tokenmill.errors import TokenmillError
+
+KINDS = ("byte-level BPE", "SentencePiece BPE", "WordPiece", "Unigram")
+TEXT_BYTES = 600_000  # of each kind of text
+LEAST = 12
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tokenizers", type=Path)
+    parser.add_argument("--corpus", nargs="*", default=[])
+    parser.add_argument("--only", nargs="*", default=[], help="these tokenizers alone")
+    options = parser.parse_args()
+    texts = _texts(options.corpus)
+    print({kind: f"{len(some)} documents" for kind, some in texts.items()}, flush=True)
+    kinds: Counter[str] = Counter()
+    wrong = 0
+    folders = [path for path in sorted(options.tokenizers.iterdir()) if path.is_dir() and path.name[0] != "."]
+    for folder in folders:
+        if options.only and folder.name not in options.only:
+            continue
+        began = time.monotonic()
+        try:
+            kind, found = _one(folder, texts)
+        except TokenmillError as error:
+            print(f"{folder.name:<18}FAILED: {error}", flush=True)
+            wrong += 1
+            continue
+        kinds[kind] += 1
+        wrong += sum(count for _, count, _ in found)
+        shown = ", ".join(f"{what} {count} of {total:,}" for what, count, total in found)
+        print(f"{folder.name:<18}{kind:<18}{shown}  ({time.monotonic() - began:.0f} s)", flush=True)
+    missing = [kind for kind in KINDS if not kinds[kind]]
+    print(f"{sum(kinds.values())} tokenizers ({dict(kinds)}); {wrong} documents differ")
+    short = not options.only and (sum(kinds.values()) < LEAST or missing)
+    if short:
+        print(
+            f"too few: at least {LEAST} of all four kinds are wanted{'; none of ' + ', '.join(missing) if missing else ''}"
+        )
+    return 1 if wrong or short else 0
+
+
+def _one(folder: Path, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, int, int]]]:
+    """Documents that differ, by engine and policy, beside how many there were."""
+    tokenizer = load_tokenizer(folder)
+    found: list[tuple[str, int, int]] = []
+    for policy in ("parse", "text"):
+        ready = load_tokenizer(tokenizer, specials=policy)
+        suite = [*probes(ready.definition), *(text for some in texts.values() for text in some)]
+        values = text_array(suite)
+        right = load_tokenizer(ready, engine="reference").encoder().run(values)
+        if policy == "text":
+            _check_no_special(ready, right[0])
+        engines = [verdict.engine for verdict in ready.choice.verdicts if verdict.agrees]
+        for engine in engines:
+            ids = load_tokenizer(ready, engine=engine).encoder().run(values)
+            found.append((f"{engine} ({policy})", len(differing(right, ids)), len(suite)))
+        if not engines:
+            found.append((f"reference alone: {ready.engine} ({policy})", 0, len(suite)))
+    return _kind(tokenizer), found
+
+
+def _check_no_special(tokenizer: Tokenizer, ids: Any) -> None:
+    forged = set(tokenizer.special_ids) & set(ids.tolist())
+    if forged:
+        raise TokenmillError(f"as text, special tokens still come out: {sorted(forged)[:5]}")
+
+
+def _kind(tokenizer: Tokenizer) -> str:
+    body = json.loads(tokenizer.definition.json or "{}")
+    model = body.get("model", {}).get("type")
+    if model in ("WordPiece", "Unigram"):
+        return str(model)
+    return "byte-level BPE" if '"ByteLevel"' in json.dumps(body.get("pre_tokenizer")) else "SentencePiece BPE"
+
+
+def _texts(corpus: list[str]) -> dict[str, list[str]]:
+    """Documents by what they are made of; long ones cut, and not only the first ones."""
+    found: dict[str, list[str]] = {"code": [], "English": [], "other languages": []}
+    sizes = dict.fromkeys(found, 0)
+    sources: list[tuple[str | None, Iterator[str]]] = [("code", corpus_texts([]))]
+    sources += [(None, corpus_texts([path])) for path in corpus]
+    for kind, documents in sources:
+        for i, text in enumerate(documents):
+            if i % 7 or (kind is None and i > 20_000):
+                continue
+            name = kind or (
+                "English" if text.isascii() or sum(map(str.isascii, text[:2000])) > 1950 else "other languages"
+            )
+            if sizes[name] < TEXT_BYTES:
+                found[name].append(text[:20_000])
+                sizes[name] += len(found[name][-1].encode())
+            elif kind is not None or min(sizes["English"], sizes["other languages"]) >= TEXT_BYTES:
+                break
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

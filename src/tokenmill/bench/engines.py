@@ -1,0 +1,139 @@
+"""Engines side by side on the user's own text, beside the loops people write.
+
+Every method runs in a process of its own, cold, in turns, several times over; the best of each counts, loading not
+included. The loop that encodes one document at a time with the reference is 1.0x.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.proof import Choice, Trial, choose, write_texts
+
+BATCHES = (32, 64, 100, 1000)
+LOOP_BYTES = 2_000_000  # the loops are slow: they get so much of the text, and are compared by bytes
+LEAST_BYTES = 1_000_000  # of a kind of text, to be worth a table
+SAMPLE_BYTES = 8_000_000  # what a build would choose by
+KINDS = {"mostly ASCII": (0.0, 0.05), "CJK-heavy": (0.15, 1.0)}
+
+
+def bench_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[dict[str, Any]]:
+    """For each tokenizer and kind of text: how fast each method is, and whether `auto` chose well."""
+    found = []
+    for kind, documents in _sorted_by_kind(texts, size).items():
+        for spec in specs:
+            tokenizer = load_tokenizer(spec)
+            found.append({"tokenizer": tokenizer.name, "text": kind, **_measure(tokenizer, documents, rounds)})
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures of one tokenizer on one kind of text, to be read."""
+    head = f"{'Method':<34}{'Time (s)':>10}{'Docs/sec':>12}{'Tokens/sec':>14}{'MB/s':>9}{'Speedup':>10}"
+    lines = [
+        f"{result['tokenizer']}, {result['text']}: {result['bytes'] / 1e6:.1f} MB in {result['documents']:,}",
+        head,
+    ]
+    for row in result["rows"]:
+        lines.append(
+            f"{row['method']:<34}{row['seconds']:>10.3f}{row['documents_per_second']:>12,.0f}"
+            f"{row['tokens_per_second']:>14,.0f}{row['mb_per_second']:>9.3g}{row['speedup']:>9.1f}x"
+        )
+    lines += [f"{verdict['engine']:<34}{verdict['why']}" for verdict in result["refused"]]
+    lines.append(
+        f"auto: {result['auto']}, {result['auto_ratio']:.2f} of the fastest engine that is proved (bar: >= 0.9)"
+    )
+    return "\n".join(lines)
+
+
+def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> dict[str, Any]:
+    definition = tokenizer.definition
+    choice = choose(definition, _first(texts, SAMPLE_BYTES))
+    proved = [verdict.engine for verdict in choice.verdicts if verdict.agrees]
+    reference = definition.reference
+    best: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as name:
+        folder = Path(name)
+        definition.save(folder)
+        write_texts(folder / "all.arrow", texts)
+        write_texts(folder / "some.arrow", _first(texts, LOOP_BYTES))
+        for turn in range(rounds):
+            for documents in (1, *BATCHES) if turn == 0 else ():
+                with Trial(reference, folder, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="") as trial:
+                    _keep(
+                        best, _loop_name(reference, documents), trial.time(folder / "some.arrow", documents=documents)
+                    )
+            for engine in proved:
+                with Trial(engine, folder) as trial:
+                    _keep(best, engine, trial.time(folder / "all.arrow"))
+    return {
+        **_figures(best, proved, choice, reference),
+        "bytes": sum(len(t.encode()) for t in texts),
+        "documents": len(texts),
+    }
+
+
+def _figures(best: dict[str, dict[str, float]], proved: list[str], choice: Choice, reference: str) -> dict[str, Any]:
+    loop = best[_loop_name(reference, 1)]
+    base = loop["bytes"] / loop["wall"]
+    rows = []
+    for method, run in best.items():
+        seconds = run["cpu"] if method in proved else run["wall"]  # an engine is measured by what it takes of one core
+        rows.append(
+            {
+                "method": method,
+                "seconds": seconds,
+                "documents_per_second": run["documents"] / seconds,
+                "tokens_per_second": run["tokens"] / seconds,
+                "mb_per_second": run["bytes"] / seconds / 1e6,
+                "speedup": run["bytes"] / seconds / base,
+            }
+        )
+    rates = {name: best[name]["bytes"] / best[name]["cpu"] for name in proved if name in best}
+    auto = rates.get(choice.engine, base)
+    return {
+        "rows": rows,
+        "refused": [{"engine": v.engine, "why": f"refused: {v.why}"} for v in choice.verdicts if not v.agrees],
+        "auto": choice.engine,
+        "auto_ratio": auto / max([auto, *rates.values()]),
+    }
+
+
+def _loop_name(reference: str, documents: int) -> str:
+    return f"{reference}, one at a time" if documents == 1 else f"{reference}, batches of {documents}"
+
+
+def _keep(best: dict[str, dict[str, float]], method: str, run: dict[str, float]) -> None:
+    if run and (method not in best or run["cpu"] < best[method]["cpu"]):
+        best[method] = run
+
+
+def _sorted_by_kind(texts: Iterable[str], size: int) -> dict[str, list[str]]:
+    """Up to `size` bytes of each kind of text, those with little of it left out."""
+    held: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    sizes = dict.fromkeys(KINDS, 0)
+    for text in texts:
+        share = sum(character > "\u2e80" for character in text[:2000]) / max(1, len(text[:2000]))
+        for kind, (low, high) in KINDS.items():
+            if low <= share <= high and sizes[kind] < size:
+                held[kind].append(text)
+                sizes[kind] += len(text.encode())
+        if all(got >= size for got in sizes.values()):
+            break
+    return {kind: documents for kind, documents in held.items() if sizes[kind] >= LEAST_BYTES}
+
+
+def _first(texts: list[str], size: int) -> list[str]:
+    return list(_until(texts, size))
+
+
+def _until(texts: list[str], size: int) -> Iterator[str]:
+    for text in texts:
+        if size <= 0:
+            return
+        size -= len(text.encode())
+        yield text

@@ -1,0 +1,126 @@
+"""The rows of a task's pieces: read with care, the first so many, and which row a document came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tokenmill.batch import BLANK, Skip, Texts, text_bytes
+from tokenmill.building.plan import Task
+from tokenmill.errors import InputError
+from tokenmill.reading import Piece, Source, read_piece, rows_before
+
+SAMPLE_BYTES = 8 << 20
+SAMPLE_PIECES = 8
+SAMPLE_BLOCK = 1 << 20
+
+
+class Block(NamedTuple):
+    """Some rows of a piece: `number` is that of their first document in the task, `row` their first row in the piece."""
+
+    piece: Piece
+    number: int
+    row: int
+    texts: Texts
+
+
+def blocks(task: Task, source: Source) -> Iterator[Block]:
+    """A task's rows once more, in the order and with the numbers they were encoded in."""
+    number = 0
+    for piece in task.pieces:
+        row = 0
+        try:
+            for texts in first_rows(safely(piece, read_piece(piece, source)), task.limit):
+                yield Block(piece, number, row, texts)
+                number += len(texts.values) - texts.unfinished
+                row += texts.rows
+        except InputError:
+            continue
+
+
+def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
+    """Some 8 MB of documents from all over a corpus, for engines to be compared on. Reads the head of a few pieces."""
+    pieces = [piece for task in tasks for piece in task.pieces]
+    spread = pieces[:: max(1, len(pieces) // SAMPLE_PIECES)][:SAMPLE_PIECES]
+    texts: list[str] = []
+    for piece in spread:
+        held = 0
+        try:
+            for found in safely(piece, read_piece(piece, source, SAMPLE_BLOCK)):
+                if found.unfinished:
+                    break
+                texts += found.values.to_pylist()
+                held += text_bytes(found.values)
+                if held >= SAMPLE_BYTES // len(spread):
+                    break
+        except InputError:
+            continue
+    return texts
+
+
+def locate(task: Task, source: Source, number: int) -> str:
+    """Where document `number` of a task came from, in words. Reads the task again: for errors only."""
+    for block in blocks(task, source):
+        inside = number - block.number
+        if 0 <= inside < len(block.texts.values):
+            row = rows_before(block.piece, source) + block.row + nth_good(inside, list(block.texts.skips))
+            return f"{block.piece.file.shown}, row {row}"
+    return f"document {number} of shard {task.id}"
+
+
+def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
+    """Whatever a library raises while reading is that file's failure, not the build's."""
+    while True:
+        try:
+            texts = next(blocks)
+        except StopIteration:
+            return
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{piece.file.shown}: {type(error).__name__}: {str(error)[:300]}") from error
+        yield texts
+
+
+def first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
+    """Blocks up to so many rows that are documents or were meant to be."""
+    if limit is None:
+        yield from blocks
+        return
+    left = limit
+    for texts in blocks:
+        blank = sum(skip.rows for skip in texts.skips if skip.reason == BLANK)
+        if texts.rows - blank <= left:
+            left -= texts.rows - blank
+            yield texts
+        else:
+            yield _cut(texts, left)
+            return
+        if left == 0 and not texts.unfinished:
+            return
+
+
+def _cut(texts: Texts, rows: int) -> Texts:
+    """The first `rows` rows of a block, blank ones not counted."""
+    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
+    kept_rows = documents = 0
+    skips: list[Skip] = []
+    while rows > 0 and kept_rows < texts.rows:
+        skip = gone.get(kept_rows)
+        if skip is None:
+            documents += 1
+        else:
+            skips.append(skip._replace(row=kept_rows, rows=1))
+        rows -= skip is None or skip.reason != BLANK
+        kept_rows += 1
+    return Texts(texts.values.slice(0, documents), kept_rows, skips)
+
+
+def nth_good(n: int, skips: list[Skip]) -> int:
+    """The row of the n-th document of a block."""
+    row = n
+    for skip in sorted(skips):
+        if skip.row > row:
+            break
+        row += skip.rows
+    return row

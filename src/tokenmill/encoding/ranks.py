@@ -1,0 +1,433 @@
+"""tiktoken's tokenizers: ranks, a pattern and special tokens; and the same written as a tokenizer.json.
+
+A rank file lists tokens and their ranks, nothing else. The pattern that splits text and the special tokens stand in
+code, so they are found by the file's content (the well-known ones), in a `tiktoken.json` beside it, or in a
+`tiktoken.Encoding`.
+
+Why the conversion is exact where the patterns agree: tiktoken joins, again and again, the leftmost neighbours whose
+joint token has the lowest rank. Whatever stands around a token, the joins inside it happen in the order they have
+when it stands alone. So the last join of each token, alone, is the only merge that can ever make it, and one merge a
+token is enough. A token that joining never makes is found only as a whole piece of text: `ignore_merges` is for these.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.errors import TokenizerError
+
+if TYPE_CHECKING:
+    import tiktoken
+
+RANKS_FILE, REST_FILE = "ranks.tiktoken", "tiktoken.json"
+_VERSION = 1
+# One step through a pattern; a class in brackets is for `_class_end`.
+_PIECE = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\(\??|\{[0-9]+(?:,[0-9]*)?\}\+?|[^\[]", re.DOTALL)
+# The bytes that occur in UTF-8.
+_UTF8_BYTES = frozenset(bytes([b]) for b in range(0xF5) if b not in (0xC0, 0xC1))
+_ID_LIMIT = 1 << 32
+_LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) ([0-9]+)")
+
+# Patterns in the spelling that fast engines know by its text.
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN = _CL100K.replace("{1,3}", "")
+_O200K = "|".join((
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+))  # fmt: skip
+# The same in tiktoken's spelling, which backtracks less.
+_GPT2_QUICK = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+_CL100K_QUICK = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+_KNOWN_SPELLINGS = {
+    _GPT2_QUICK: _GPT2,
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
+    _CL100K_QUICK: _CL100K,
+    _CL100K_QUICK + "+": _CL100K,
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+": _CL100K,
+}
+# cl100k's quick spelling takes the white space at the end of a text as one piece; the well-known one cuts it after the
+# last line break. That is the same unless some token reaches from that line break into what follows.
+_OVER_LAST_BREAK = re.compile(rb"[\t-\r \x80-\xff]*[\r\n][\t\x0b\x0c \x80-\xff]+")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A tiktoken tokenizer: tokens with their ranks (which are their ids), a pattern, special tokens. Checked when made."""
+
+    ranks: dict[bytes, int] = field(repr=False)
+    pattern: str = field(repr=False)
+    special: dict[str, int] = field(repr=False)
+    name: str
+
+    def __post_init__(self) -> None:
+        missing = _UTF8_BYTES - self.ranks.keys()
+        if missing:
+            some = ", ".join(f"0x{token.hex()}" for token in sorted(missing)[:4])
+            raise TokenizerError(
+                f"{self.name}: {len(missing)} of the bytes that text is made of have no rank ({some}); cut short?"
+            )
+        by_id = {rank: token for token, rank in self.ranks.items()}
+        if len(by_id) < len(self.ranks):
+            token, rank = next((t, r) for t, r in self.ranks.items() if by_id[r] != t)
+            raise TokenizerError(f"{self.name}: rank {rank} belongs to both {token!r} and {by_id[rank]!r}")
+        if b"" in self.ranks:
+            raise TokenizerError(f"{self.name}: rank {self.ranks[b'']} belongs to an empty token")
+        if min(by_id) < 0 or max(by_id) >= _ID_LIMIT:
+            raise TokenizerError(f"{self.name}: ranks go from {min(by_id)} to {max(by_id)}; ids are 0 to 2^32 - 1")
+        for content, number in self.special.items():
+            if not content or not 0 <= number < _ID_LIMIT:
+                raise TokenizerError(f"{self.name}: the special token {content!r} cannot have the id {number}")
+            if by_id.get(number, content.encode()) != content.encode():
+                raise TokenizerError(
+                    f"{self.name}: the special token {content!r} has the id {number} of the token {by_id[number]!r}"
+                )
+        if not self.pattern:
+            raise TokenizerError(f"{self.name}: the pattern that splits text is empty")
+
+    def to_files(self) -> dict[str, bytes]:
+        """File name -> content, for `from_files`. `ranks.tiktoken` is what tiktoken itself reads and writes."""
+        ranks = _rank_lines(self.ranks)
+        rest = {
+            "version": _VERSION,
+            "name": self.name,
+            "pattern": self.pattern,
+            "special_tokens": self.special,
+            "ranks_sha256": hashlib.sha256(ranks).hexdigest(),
+        }
+        return {RANKS_FILE: ranks, REST_FILE: json.dumps(rest, indent=1, ensure_ascii=False).encode() + b"\n"}
+
+    @staticmethod
+    def from_files(files: dict[str, bytes]) -> Ranks:
+        """What `to_files` wrote, checked against its digest."""
+        for name in (RANKS_FILE, REST_FILE):
+            if name not in files:
+                raise TokenizerError(f"a tiktoken tokenizer is {RANKS_FILE} and {REST_FILE}; {name} is missing")
+        return _with_rest(_parse(RANKS_FILE, files[RANKS_FILE]), REST_FILE, files[REST_FILE], "tiktoken")
+
+    def encoding(self) -> tiktoken.Encoding:
+        """The tiktoken encoding. About 0.15 s for 100,000 ranks."""
+        module = _tiktoken()
+        try:
+            made: tiktoken.Encoding = module.Encoding(
+                self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens=self.special
+            )
+        except ValueError as error:
+            raise TokenizerError(f"{self.name}: tiktoken refuses it: {str(error)[:300]}") from error
+        return made
+
+
+def named(name: str) -> Ranks:
+    """An encoding that tiktoken knows by name. tiktoken downloads its ranks on first use."""
+    module = _tiktoken()
+    known = module.list_encoding_names()
+    if name not in known:
+        raise TokenizerError(f"tiktoken has no encoding {name!r}; it has {', '.join(sorted(known))}")
+    try:
+        return from_encoding(module.get_encoding(name))
+    except TokenizerError:
+        raise
+    except (OSError, ValueError, AssertionError) as error:  # no connection, a refused cache folder, a wrong digest
+        raise TokenizerError(
+            f"tiktoken could not get the ranks of {name!r}: {type(error).__name__}: {str(error)[:200]}."
+            " tiktoken downloads them on first use and keeps them in the folder that TIKTOKEN_CACHE_DIR names:"
+            " run this once with a connection, or set TIKTOKEN_CACHE_DIR to a folder filled elsewhere"
+        ) from error
+
+
+def from_encoding(encoding: Any) -> Ranks:
+    """The ranks, pattern and special tokens of a `tiktoken.Encoding`."""
+    try:
+        ranks, pattern = dict(encoding._mergeable_ranks), str(encoding._pat_str)
+        return Ranks(ranks, pattern, dict(encoding._special_tokens), str(encoding.name))
+    except AttributeError as error:
+        raise TokenizerError(f"{type(encoding).__name__} is not a tiktoken.Encoding: {error}") from error
+
+
+def from_rank_file(path: Path, raw: bytes) -> Ranks:
+    """The content of a rank file, with the pattern and special tokens from `tiktoken.json` beside it.
+
+    Without one, the well-known files are recognised by their content, whatever they are called.
+    """
+    ranks = _parse(str(path), raw)
+    beside = path.parent / REST_FILE
+    if beside.is_file():
+        try:
+            rest = beside.read_bytes()
+        except OSError as error:
+            raise TokenizerError(f"cannot read {beside}: {error.strerror}") from error
+        return _with_rest(ranks, str(beside), rest, path.stem)
+    known = _well_known(hashlib.sha256(_rank_lines(ranks)).hexdigest())
+    if known is not None:
+        name, pattern, special = known
+        return Ranks(ranks, pattern, special, name)
+    raise TokenizerError(
+        f"{path} holds {len(ranks):,} ranks that are not a well-known set. A rank file has neither the pattern that splits"
+        f" text nor the special tokens: put a {REST_FILE} beside it with"
+        ' {"pattern": "...", "special_tokens": {"<|endoftext|>": 100257}}, or pass a tiktoken.Encoding'
+    )
+
+
+def looks_like_ranks(raw: bytes) -> bool:
+    """Whether bytes begin like a rank file, whatever the file is called (Llama 3's is `tokenizer.model`)."""
+    start = raw[:4096]
+    lines = start.splitlines()
+    if len(start) < len(raw):
+        lines = lines[:-1]
+    found = [_LINE.fullmatch(line) for line in lines if line]
+    return bool(found) and all(match and len(match[1]) % 4 == 0 for match in found)
+
+
+def tokenizer_json(ranks: Ranks) -> str:
+    """The same tokenizer as a tokenizer.json. About a second for 100,000 ranks, in pure Python.
+
+    The merges are exact (see the top of this file). The pattern may not be: `tokenizers` has another regex engine, with
+    tables of another Unicode version. And of special tokens that share an id only the first is kept: `tokenizers` knows
+    one name for an id. So hold the result against tiktoken before you use it.
+    """
+    merges, whole_only = recover_merges(ranks.ranks)
+    names = {token: spelled(token) for token in ranks.ranks}
+    vocab = {names[token]: rank for token, rank in sorted(ranks.ranks.items(), key=lambda item: item[1])}
+    special = {number: content for content, number in reversed(ranks.special.items())}
+    for number, content in sorted(special.items()):
+        own = content.encode()
+        # Plain ASCII is spelled as it is, and an ordinary token of the same text never occurs: the special one does.
+        if spelled(own) != content and (content in vocab or ranks.ranks.get(own) == number):
+            raise TokenizerError(
+                f"{ranks.name}: the special token {content!r} cannot be written in a tokenizer.json,"
+                " where an ordinary token has the same spelling or id"
+            )
+        vocab[content] = number  # `tokenizers` heeds the id of an added token only where the vocabulary has it too
+    added = [
+        {"id": number, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for number, content in sorted(special.items())
+    ]  # fmt: skip
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+        "fuse_unk": False, "byte_fallback": False, "ignore_merges": bool(whole_only),
+        "vocab": vocab,
+        "merges": [[names[left], names[right]] for left, right in merges],
+    }  # fmt: skip
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": None,
+            "pre_tokenizer": _pre_tokenizer(ranks),
+            "post_processor": None,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": model,
+        },
+        ensure_ascii=False,
+    )
+
+
+def recover_merges(ranks: dict[bytes, int]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    """The merge that makes each token, in rank order; and the tokens that no merge makes."""
+    merges, whole_only = [], []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        if len(token) > 1:
+            parts = _last_join(token, ranks)
+            if parts is None:
+                whole_only.append(token)
+            else:
+                merges.append(parts)
+    return merges, whole_only
+
+
+def spelled(token: bytes) -> str:
+    """A token in the alphabet of byte-level tokenizers: one visible character a byte."""
+    return token.decode("latin-1").translate(_ALPHABET)
+
+
+def _alphabet() -> dict[int, str]:
+    """Bytes that Latin-1 shows as themselves stay; the others, in order, become the characters from U+0100 on."""
+    unseen = [byte for byte in range(256) if byte == 0x20 or not chr(byte).isprintable()]
+    return {byte: chr(0x100 + place) for place, byte in enumerate(unseen)}
+
+
+_ALPHABET = _alphabet()
+
+
+def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
+    """Join a token's bytes as tiktoken does until two parts are left. Quadratic in its length, which is short."""
+    rank_of = ranks.get
+    parts = [token[i : i + 1] for i in range(len(token))]
+    joined = [
+        rank_of(token[i : i + 2], _ID_LIMIT) for i in range(len(token) - 1)
+    ]  # the rank of each part with the next
+    while len(joined) > 1:
+        lowest = min(joined)
+        if lowest == _ID_LIMIT:
+            return None
+        i = joined.index(lowest)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        del joined[i]
+        if i:
+            joined[i - 1] = rank_of(parts[i - 1] + parts[i], _ID_LIMIT)
+        if i < len(joined):
+            joined[i] = rank_of(parts[i] + parts[i + 1], _ID_LIMIT)
+    return parts[0], parts[1]
+
+
+def _pre_tokenizer(ranks: Ranks) -> dict[str, Any]:
+    pattern = _KNOWN_SPELLINGS.get(ranks.pattern, ranks.pattern)
+    if ranks.pattern.startswith(_CL100K_QUICK) and any(map(_OVER_LAST_BREAK.fullmatch, ranks.ranks)):
+        pattern = ranks.pattern
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": pattern == _GPT2}
+    if pattern == _GPT2:
+        return by_bytes
+    import tokenizers
+
+    regex = _portable(pattern)
+    try:
+        tokenizers.Regex(regex)
+    except Exception as error:  # tokenizers raises bare exceptions
+        raise TokenizerError(f"{ranks.name}: tokenizers cannot read the pattern {regex}: {error}") from error
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, by_bytes]}
+
+
+def _portable(pattern: str) -> str:
+    """A pattern of Rust's regex engines, for Oniguruma, which reads three things otherwise.
+
+    There `x{1,3}+` is one or more times `x{1,3}`: it becomes an atomic group. `^` and `$` stand at every line: they
+    become `\\A` and `\\z`. A pattern with flags of its own for lines or comments is left as it is.
+    """
+    if re.search(r"\(\?[a-z]*[mx]", pattern):
+        return pattern
+    pieces: list[str] = []
+    groups: list[int] = []  # where in `pieces` each open group begins
+    atom, at = 0, 0  # where the last atom begins in `pieces`; how far the pattern is read
+    while at < len(pattern):
+        match = _PIECE.match(pattern, at)
+        end = match.end() if match else _class_end(pattern, at)
+        piece, at = pattern[at:end], end
+        if piece[0] == "{" and piece[-1] == "+":
+            pieces[atom:] = ["(?>", *pieces[atom:], piece[:-1], ")"]
+            continue
+        if piece == ")":
+            atom = groups.pop() if groups else 0
+        elif piece[0] not in "?*+{":
+            atom = len(pieces)
+        if piece[0] == "(":
+            groups.append(atom)
+        pieces.append({"^": r"\A", "$": r"\z"}.get(piece, piece))
+    return "".join(pieces)
+
+
+def _class_end(pattern: str, start: int) -> int:
+    """Where the `[...]` that begins at `start` ends; classes may hold classes."""
+    depth, at = 0, start
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 1
+        elif pattern[at] == "[":
+            depth += 1
+            if pattern.startswith(("^]", "]"), at + 1):  # a bracket that stands first is meant as itself
+                at = pattern.index("]", at)
+        elif pattern[at] == "]":
+            depth -= 1
+            if not depth:
+                return at + 1
+        at += 1
+    return len(pattern)
+
+
+def _parse(where: str, raw: bytes) -> dict[bytes, int]:
+    """Tokens and ranks out of a rank file; every complaint names the line."""
+    if not raw.strip():
+        raise TokenizerError(f"{where} is empty: a rank file has a line for each token, base64 and rank")
+    ranks: dict[bytes, int] = {}
+    line_of: dict[int, int] = {}
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        line = line.rstrip(b"\r")
+        if not line:
+            continue
+        match = _LINE.fullmatch(line)
+        try:
+            if match is None:
+                raise ValueError("it should be a token in base64, a space and a rank")
+            token, rank = binascii.a2b_base64(match[1], strict_mode=True), int(match[2])
+            if token in ranks:
+                raise ValueError(f"the token {token!r} was there before, with rank {ranks[token]}")
+            if rank in line_of:
+                raise ValueError(f"rank {rank} was there before, on line {line_of[rank]}")
+        except ValueError as error:
+            shown = repr(line[:60])[1:]
+            raise TokenizerError(
+                f"{where}, line {number}: {shown} is not a rank ({error}); is the file cut short, or of another kind?"
+            ) from error
+        ranks[token], line_of[rank] = rank, number
+    return ranks
+
+
+def _with_rest(ranks: dict[bytes, int], where: str, raw: bytes, name: str) -> Ranks:
+    """Ranks with what a tiktoken.json says of them. Only the pattern and the special tokens must be there."""
+    try:
+        rest = json.loads(raw)
+        json.dumps(rest, ensure_ascii=False).encode()  # half a character, escaped, is valid JSON but not text
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{where} is not valid JSON: {error}") from error
+    if not isinstance(rest, dict) or rest.get("version", _VERSION) != _VERSION:
+        raise TokenizerError(f"{where} is not a tiktoken.json of version {_VERSION}; a newer tokenmill may read it")
+    pattern, special = rest.get("pattern"), rest.get("special_tokens")
+    if not isinstance(pattern, str) or not isinstance(special, dict):
+        raise TokenizerError(f"{where} needs 'pattern', a text, and 'special_tokens', names with their ids")
+    if not all(type(number) is int for number in special.values()):
+        raise TokenizerError(f"{where}: an id in 'special_tokens' is not a whole number")
+    digest = rest.get("ranks_sha256")
+    if digest is not None and digest != hashlib.sha256(_rank_lines(ranks)).hexdigest():
+        raise TokenizerError(f"{where} was written for other ranks: their digest differs; one of the files is damaged")
+    return Ranks(ranks, pattern, special, str(rest.get("name", name)))
+
+
+def _rank_lines(ranks: dict[bytes, int]) -> bytes:
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    return b"".join(b"%s %d\n" % (binascii.b2a_base64(token, newline=False), rank) for token, rank in ordered)
+
+
+def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
+    """Name, pattern and special tokens of a rank file with this SHA-256 (of its lines, sorted by rank)."""
+    end, code = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+    if digest == "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930":
+        return "r50k_base", _GPT2_QUICK, {end: 50256}
+    if digest == "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069":
+        return "p50k_base", _GPT2_QUICK, {end: 50256}
+    if digest == "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7":
+        special = {name: 100257 + place for place, name in enumerate((end, *code))}
+        return "cl100k_base", _CL100K_QUICK, special | {"<|endofprompt|>": 100276}
+    if digest == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d":
+        return "o200k_base", _O200K, {end: 199999, "<|endofprompt|>": 200018}
+    if digest == "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186":
+        names = (end, "<|im_start|>", "<|im_end|>", *(f"<|extra_{place}|>" for place in range(205)))
+        return "qwen", _QWEN, {name: 151643 + place for place, name in enumerate(names)}
+    return None
+
+
+def _tiktoken() -> Any:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise TokenizerError(
+            f"tiktoken is needed for this tokenizer ({error}): pip install 'tokenmill[tiktoken]'"
+        ) from error
+    return tiktoken

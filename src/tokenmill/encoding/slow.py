@@ -1,0 +1,73 @@
+"""Tokenizers that have no tokenizer.json form: slow ones in Python, and SentencePiece models of rarer kinds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tokenmill.encoding import probes
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines import PythonEngine, engine_version
+from tokenmill.encoding.proof import SLOW_EVERY, TYPICAL_RATE, Choice
+from tokenmill.errors import TokenizerError
+
+_SECONDS = 1.0  # to compare and to measure
+
+
+def slow_choice(definition: Definition, live: Any) -> Choice:
+    """How to run a slow tokenizer the user holds: in worker processes, if a copy made from its files gives the same ids.
+
+    Where it cannot be made again (its class is only in this process, or its files do not tell all) it is "live": it runs
+    in this one process.
+    """
+    held = PythonEngine(definition, live)
+    texts = [text for text in probes.probes(definition, SLOW_EVERY) if len(text) < 2000]
+    expected: list[list[int]] = []
+    size, began = 0, time.process_time()
+    for text in texts:
+        expected.append(held.one(text))
+        size += len(text.encode())
+        if time.process_time() - began > _SECONDS:
+            break
+    rate = size / max(time.process_time() - began, 1e-9)
+    times = max(1, round(TYPICAL_RATE / rate, -1))
+    why = f"slow Python tokenizer, {rate / 1e6:.2g} MB/s a core; a tokenizer.json would be about {times:,.0f}x faster"
+    version = engine_version("python")
+    try:
+        copy = PythonEngine(definition)
+        differs = next((t for t, ids in zip(texts, expected, strict=False) if copy.one(t) != ids), None)
+        apart = f"a copy made from its files differs on {differs[:30]!r}" if differs is not None else ""
+    except TokenizerError as error:
+        apart = str(error)
+    except Exception as error:  # whatever a tokenizer's own code raises
+        apart = f"no copy can be made of it: {type(error).__name__}: {error}"
+    if apart:
+        return Choice("live", version, f"{why}; it runs in this process alone, since {apart[:200]}")
+    return Choice("python", version, why)
+
+
+def decode(definition: Definition, live: Any, ids: list[int]) -> str:
+    """The text of some ids, by the reference."""
+    if definition.reference == "sentencepiece":
+        return str(_processor(definition).decode(ids))
+    return str(PythonEngine(definition, live).slow.decode(ids, skip_special_tokens=False))
+
+
+def vocabulary(definition: Definition, live: Any) -> dict[str, Any]:
+    """How many ids there are, the added tokens, and which of them are special."""
+    if definition.reference == "sentencepiece":
+        processor = _processor(definition)
+        count = processor.get_piece_size()
+        control = {processor.id_to_piece(i): i for i in range(count) if processor.is_control(i)}
+        return {"vocab_size": count, "added": control, "special_names": list(control)}
+    slow = PythonEngine(definition, live).slow
+    added = {token.content: number for number, token in sorted(slow.added_tokens_decoder.items())}
+    size = max([*slow.get_vocab().values(), *added.values(), len(slow) - 1], default=-1) + 1
+    special = [name for name in added if name in set(slow.all_special_tokens) and name != slow.unk_token]
+    return {"vocab_size": size, "added": added, "special_names": special}
+
+
+def _processor(definition: Definition) -> Any:
+    from tokenmill.encoding.engines import SentencePieceEngine
+
+    return SentencePieceEngine(definition).processor

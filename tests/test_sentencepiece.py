@@ -1,0 +1,333 @@
+"""SentencePiece models as tokenizer.json: the ids are those of sentencepiece, or there is no conversion."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import struct
+import sysconfig
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.probes import probes
+from tokenmill.encoding.sentencepiece_model import special_names, tokenizer_json
+from tokenmill.errors import TokenizerError
+
+IDENTITY = {"normalization_rule_name": "identity"}
+KEEP = {"remove_extra_whitespaces": False}
+BARE = {"add_dummy_prefix": False}
+BYTES = {"byte_fallback": True}
+USER = {"user_defined_symbols": ["<sep>", "def", "self", "<sep>x", "(", "[a.b]", "|"]}
+BPE = {
+    "like llama": IDENTITY | KEEP | BYTES,
+    "like gemma": IDENTITY | KEEP | BYTES | BARE | {"user_defined_symbols": ["\n", "\n\n", "▁▁", "▁▁▁", "▁▁▁▁", "<b>"]},
+    "like mistral": IDENTITY | KEEP | BYTES | USER,
+    "runs with gaps": IDENTITY | KEEP | BARE | {"user_defined_symbols": ["▁▁", "▁▁▁▁", '▁"', '"x', "7"]},
+    "only runs": IDENTITY | KEEP | {"user_defined_symbols": ["▁▁", "▁▁▁"]},
+    "squeezed": IDENTITY,
+    "squeezed, bare": IDENTITY | BARE | {"pad_id": 3, "control_symbols": ["<2ja>"]},
+    "squeezed, user": IDENTITY | BYTES | USER,
+    "spaces inside": IDENTITY | KEEP | BYTES | {"split_by_whitespace": False, "split_digits": True},
+}
+UNIGRAM = {
+    "plain": IDENTITY,
+    "kept, bytes": IDENTITY | KEEP | BYTES,
+    "bare, user": IDENTITY | KEEP | BARE | USER,
+    "squeezed, user": IDENTITY | BYTES | USER,
+}
+MAPPED = {
+    "nmt_nfkc": {"model_type": "bpe"},
+    "nmt_nfkc, kept": {"model_type": "bpe"} | KEEP | BYTES,
+    "nmt_nfkc_cf, bare": {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf"} | KEEP | BARE,
+    "nmt_nfkc, unigram": {"model_type": "unigram"},
+    "nmt_nfkc, user": {"model_type": "unigram"} | USER,
+}
+ODD = list("  \n\t▁▁ab(=-_'\"x<>sep|.[]0719é中👍\u0301\u3000")
+WORDS = ["def", "self", "<sep>", "<sep>x", "[a.b]", "aa.b", "  ", "\n", " ", "▁", "x", "▁▁▁▁", "<b>", "if"]
+TEXTS = st.lists(
+    st.text(st.sampled_from(ODD) | st.characters(exclude_categories=["Cs"]))
+    | st.lists(st.sampled_from(WORDS)).map("".join),
+    max_size=20,
+)
+
+
+@pytest.fixture(scope="session")
+def train():
+    """Trains a model on modules of the standard library; each once."""
+    lines: list[str] = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:40]:
+        lines += [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+    lines = random.Random(0).sample(lines, 2500) + ["<0123456789ABCDEFx> é 中文 日本語"] * 30
+    made: dict[str, bytes] = {}
+
+    def one(**options) -> bytes:
+        key = repr(sorted(options.items()))
+        if key not in made:
+            out = io.BytesIO()
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=out,
+                minloglevel=3,
+                num_threads=1,
+                **{"vocab_size": 700, "hard_vocab_limit": False} | options,
+            )
+            made[key] = out.getvalue()
+        return made[key]
+
+    return one
+
+
+@pytest.fixture(scope="session")
+def both(train):
+    """A model by sentencepiece and by its conversion; each made once."""
+    made: dict[bytes, Both] = {}
+
+    def one(**options) -> Both:
+        model = train(**options)
+        if model not in made:
+            made[model] = Both(model)
+        return made[model]
+
+    return one
+
+
+class Both:
+    """sentencepiece and the conversion, to which special tokens are text as they are to sentencepiece."""
+
+    def __init__(self, model: bytes) -> None:
+        self.own = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.body = tokenizer_json(model)
+        assert self.body is not None
+        self.made = tokenizers.Tokenizer.from_str(self.body)
+        self.made.encode_special_tokens = True
+
+    def ids(self, texts: list[str]) -> tuple[list[list[int]], list[list[int]]]:
+        made = self.made.encode_batch_fast(texts, add_special_tokens=False)
+        return self.own.encode(texts), [encoding.ids for encoding in made]
+
+    def check(self, texts: list[str]) -> None:
+        for text, right, found in zip(texts, *self.ids(texts), strict=True):
+            assert found == right, (text[:200], self.own.id_to_piece(right)[:50], self.own.id_to_piece(found)[:50])
+
+    def check_but_for_ties(self, texts: list[str]) -> None:
+        """Equal, or another way that is as good: 32 bits do not tell such ways apart as 64 do."""
+        for text, right, found in zip(texts, *self.ids(texts), strict=True):
+            if found != right:
+                assert self.own.decode(found) == self.own.decode(right), text[:200]
+                assert self.score(found) == pytest.approx(self.score(right), rel=1e-5), text[:200]
+
+    def score(self, ids: list[int]) -> float:
+        return sum(self.own.get_score(i) for i in ids)
+
+
+@pytest.mark.parametrize("name", BPE)
+def test_bpe_gives_the_same_ids(both, real_texts, name):
+    pair = both(model_type="bpe", **BPE[name])
+    pair.check(probes(Definition(pair.body), 7))
+    pair.check(real_texts[::20])
+
+
+@pytest.mark.parametrize("name", BPE)
+@given(texts=TEXTS)
+@settings(max_examples=40, deadline=None)
+def test_bpe_gives_the_same_ids_of_any_text(both, name, texts):
+    both(model_type="bpe", **BPE[name]).check(texts)
+
+
+@pytest.mark.parametrize("name", UNIGRAM)
+def test_unigram_gives_the_same_ids_but_for_ties(both, real_texts, name):
+    pair = both(model_type="unigram", **UNIGRAM[name])
+    pair.check_but_for_ties([text for text in probes(Definition(pair.body), 11) if len(text) < 1000])
+    lines = [line for text in real_texts[::30] for line in text.splitlines()]
+    pair.check_but_for_ties(lines)
+    right, found = pair.ids(lines)
+    assert sum(a != b for a, b in zip(right, found, strict=True)) < len(lines) / 200
+
+
+@pytest.mark.parametrize("name", UNIGRAM)
+@given(texts=TEXTS)
+@settings(max_examples=40, deadline=None)
+def test_unigram_gives_the_same_ids_of_any_text_but_for_ties(both, name, texts):
+    both(model_type="unigram", **UNIGRAM[name]).check_but_for_ties(texts)
+
+
+@pytest.mark.parametrize("name", MAPPED)
+@given(texts=st.lists(st.text("aZz.,()= \t\n▁0é½①²ﬁＡｂ１ｶﾊ中日…—\u00a0\u3000\u200b\u0001\ufeff"), max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_character_maps_are_applied_to_characters(both, name, texts):
+    """Not to characters with marks: that is where `tokenizers` does otherwise."""
+    both(**MAPPED[name]).check_but_for_ties(texts)
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_order_of_scores_is_kept(data):
+    """Pieces by chance, not by training: the merges overlap and get in each other's way."""
+    letters = data.draw(st.sampled_from(["a", "ab", "abc"]))
+    names = data.draw(st.lists(st.text(letters, min_size=2, max_size=5), unique=True, max_size=12))
+    pieces = [("<unk>", 0, UNKNOWN), *((name, -i, NORMAL) for i, name in enumerate(names))]
+    pieces += [(letter, -100, NORMAL) for letter in letters]
+    Both(handmade(pieces)).check(data.draw(st.lists(st.text(letters, max_size=30), max_size=20)))
+
+
+@pytest.mark.parametrize("lengths", [range(2, 17), (2, 3, 4, 8, 16), (2, 3, 5, 7, 11), (4, 2, 8, 3, 6)])
+def test_runs_of_one_score_grow_from_the_left(lengths):
+    pieces = [("<unk>", 0, UNKNOWN), ("▁", -9, NORMAL), ("a", -10, NORMAL), ("▁a", -1, NORMAL)]
+    pair = Both(handmade([*pieces, *(("▁" * length, -9, NORMAL) for length in lengths)]))
+    pair.check([text for n in range(80) for text in (" " * n, f"a{' ' * n}a", f"a{' ' * n}a{' ' * (n // 2)}")])
+
+
+def test_the_form_of_llama(train):
+    """The one that fast engines know."""
+    body = json.loads(tokenizer_json(train(model_type="bpe", **BPE["like llama"])))
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    assert body["normalizer"] == {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]}
+    assert body["pre_tokenizer"] is None
+    assert [(token["id"], token["content"], token["special"]) for token in body["added_tokens"]] == [
+        (0, "<unk>", True),
+        (1, "<s>", True),
+        (2, "</s>", True),
+    ]
+    model = body["model"]
+    assert (model["type"], model["unk_token"], model["fuse_unk"], model["byte_fallback"]) == (
+        "BPE",
+        "<unk>",
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize("name", ["like llama", "like gemma", "only runs"])
+def test_a_fast_engine_gives_the_same_ids(both, real_texts, name):
+    import gigatoken
+
+    pair = both(model_type="bpe", **BPE[name] | BYTES)
+    fast = gigatoken.Tokenizer.from_json(pair.body)
+    texts = [text for text in probes(Definition(pair.body), 50) if not any(s in text for s in ("<s>", "</s>", "<unk>"))]
+    for text in [*texts, *real_texts[::25]]:
+        assert list(fast.encode(text)) == pair.own.encode(text), text[:200]
+
+
+def test_special_tokens_are_parsed_between_parts_that_stand_alone(train):
+    pair = Both(train(model_type="bpe", **BPE["like llama"]))
+    pair.made.encode_special_tokens = False
+    found = pair.made.encode("ab <s>cd</s></s>", add_special_tokens=False).ids
+    assert found == [*pair.own.encode("ab "), 1, *pair.own.encode("cd"), 2, 2]
+
+
+@pytest.mark.parametrize("options", [{"model_type": "bpe", **BPE["like llama"]}, {"model_type": "unigram", **IDENTITY}])
+def test_it_decodes_alike(both, real_texts, options):
+    pair = both(**options)
+    for text in real_texts[::40]:
+        ids = [i for i in pair.own.encode(text) if i]  # the unknown has no text of its own
+        assert pair.made.decode(ids) == pair.own.decode(ids)
+
+
+def test_unused_pieces_are_not_used():
+    pieces = [
+        ("<unk>", 0, UNKNOWN),
+        *((letter, -5, NORMAL) for letter in "▁ab"),
+        ("ab", -1, UNUSED),
+        ("▁a", -6, NORMAL),
+    ]
+    pair = Both(handmade(pieces, kind=UNIGRAM_KIND))
+    pair.check(["ab", "abab", "a b ab"])
+    assert tokenizer_json(handmade(pieces)) is None  # BPE would go through it
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "word"},
+        {"model_type": "char"},
+        {"model_type": "bpe", "treat_whitespace_as_suffix": True},
+        {"model_type": "unigram", "treat_whitespace_as_suffix": True},
+        {"model_type": "bpe", "user_defined_symbols": ["\n"]},  # which nmt_nfkc makes a space of
+        {"model_type": "unigram", "user_defined_symbols": ["ﬁ"]},
+        {"model_type": "bpe", "user_defined_symbols": ["a b"], **IDENTITY},
+    ],
+)
+def test_what_has_no_form_is_refused(train, options):
+    assert tokenizer_json(train(**options)) is None
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("ab", -1, 1), ("bc", -1, 1)],  # in "abc" the left one goes first: pairs have no such rank
+        [("ab", -1, 1), ("#", 0, 3)],  # a character that stands for control
+        [("ab", -1, 1), ("bc", float("nan"), 1)],
+    ],
+)
+def test_pieces_that_cannot_be_ranked_are_refused(pieces):
+    letters = [(letter, -9 - i, NORMAL) for i, letter in enumerate("▁abc")]
+    assert tokenizer_json(handmade([("<unk>", 0, UNKNOWN), *letters, *pieces])) is None
+
+
+def test_special_names(train):
+    assert special_names(train(model_type="bpe", **BPE["like llama"])) == {"bos": "<s>", "eos": "</s>"}
+    own = {"bos_id": -1, "eos_piece": "<end>", "vocab_size": 300}
+    assert special_names(train(model_type="unigram", **own)) == {"eos": "<end>"}
+    assert special_names(train(model_type="word", bos_id=-1, eos_id=-1, vocab_size=300)) == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "empty"),
+        (b"Hello, this is text.\n", "SentencePiece model"),
+        (b'{"model": {"type": "BPE"}}', "SentencePiece model"),
+        (b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "SentencePiece model"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
+        (b"\x12\x02\x18\x02\x1a\x02\x18\x00", "no pieces"),
+        (b"\x0a\x03\x0a\x01a\x12\x02\x18\x02\x1a\x02\x18\x00", "unknown"),
+        (b"\x0a\x05\x0a\x01\xff\x18\x02\x12\x02\x18\x02\x1a\x02\x18\x00", "utf-8"),
+    ],
+)
+def test_other_files_are_named_for_what_they_are(data, problem):
+    for convert in (tokenizer_json, special_names):
+        with pytest.raises(TokenizerError, match=problem):
+            convert(data)
+
+
+def test_another_protobuf_is_no_model(train):
+    own = sentencepiece.SentencePieceProcessor(model_proto=train(model_type="bpe", **BPE["like llama"]))
+    with pytest.raises(TokenizerError, match="not a"):
+        tokenizer_json(own.encode("Hello world", out_type="serialized_proto"))
+
+
+def test_a_file_cut_short_is_no_model(train):
+    whole = train(model_type="bpe", vocab_size=300, **IDENTITY)
+    for size in range(len(whole)):
+        with pytest.raises(TokenizerError):
+            special_names(whole[:size])
+
+
+@given(st.binary())
+def test_bytes_by_chance_are_no_model(data):
+    with pytest.raises(TokenizerError):
+        tokenizer_json(data)
+
+
+NORMAL, UNKNOWN, UNUSED = 1, 2, 5
+UNIGRAM_KIND, BPE_KIND = 1, 2
+
+
+def handmade(pieces: list[tuple[str, float, int]], kind: int = BPE_KIND) -> bytes:
+    """A model file of these (piece, score, type), which takes text as it is: no prefix, all spaces kept."""
+
+    def part(number: int, content: bytes) -> bytes:
+        assert len(content) < 128
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    body = b""
+    for name, score, of in pieces:
+        body += part(1, part(1, name.encode()) + b"\x15" + struct.pack("<f", score) + bytes([0x18, of]))
+    return body + part(2, bytes([0x18, kind])) + part(3, b"\x18\x00\x20\x00")
