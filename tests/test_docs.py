@@ -72,9 +72,20 @@ def test_readme_examples_run(tmp_path, tokenizer_path):
     assert len(tokenmill.open(tmp_path / "trial")) == 40
 
 
+def test_tokenizers_page_runs(tmp_path, tokenizer_path):
+    """The Python of docs/tokenizers.md, as it stands."""
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    page = (ROOT / "docs" / "tokenizers.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    block += 'assert tokenizer.decode(ids) == "Hello world"\n'
+    block += 'assert tm.load_tokenizer("bytes").encode("é").tolist() == [195, 169]\n'
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
 def test_makefile_is_what_the_readme_and_ci_call():
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("demo", "test", "bench"):
+    for target in ("demo", "test", "bench", "conformance"):
         assert f"\n{target}:" in makefile
         assert f"make {target}" in README
     assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")
