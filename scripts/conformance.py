@@ -98,7 +98,9 @@ def _check_no_special(tokenizer: Tokenizer, ids: Any) -> None:
 
 
 def _kind(tokenizer: Tokenizer) -> str:
-    body = json.loads(tokenizer.definition.json or "{}")
+    if tokenizer.definition.json is None:
+        return "no json form"
+    body = json.loads(tokenizer.definition.json)
     model = body.get("model", {}).get("type")
     if model in ("WordPiece", "Unigram"):
         return str(model)

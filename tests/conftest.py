@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
+from tokenizer_kinds import KINDS
 from tokenmill.demo import demo_tokenizer
 
 
@@ -36,6 +37,18 @@ def real_texts() -> list[str]:
     """Some hundred modules of the standard library: about 5 MB of real text."""
     root = Path(sysconfig.get_path("stdlib"))
     return [path.read_text("utf-8") for path in sorted(root.glob("*.py"))]
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory, real_texts, tokenizer_path):
+    """A tokenizer.json of each kind, beside the one that comes with the package."""
+    folder = tmp_path_factory.mktemp("kinds")
+    texts = [text[:6000] for text in real_texts[:25]]
+    paths = {"shipped": tokenizer_path / "tokenizer.json"}
+    for name, train in KINDS.items():
+        paths[name] = folder / f"{name}.json"
+        train(texts).save(str(paths[name]))
+    return paths
 
 
 @pytest.fixture

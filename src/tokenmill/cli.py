@@ -88,7 +88,7 @@ def _build_command(commands: Any) -> None:
     )
     tokens.add_argument("--engine", help="auto, reference, or an engine by name (auto: the fastest that proves itself)")
     running = command.add_argument_group("running")
-    running.add_argument("--shard-bytes", default="32MB", help="text per shard (32MB)")
+    running.add_argument("--shard-bytes", metavar="SIZE", help="text per shard (32MB; 1MB for slow Python tokenizers)")
     running.add_argument(
         "--workers", type=int, metavar="N", help="worker processes; 0 works inside this one (one a core)"
     )

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenmill.batch import BLANK
 from tokenmill.building.crew import Crew, Failures, Inside
+from tokenmill.building.folder import agree, check_folder, keep, leave_no_litter, without_folder
 from tokenmill.building.local import Workers
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size, share_out
@@ -24,20 +24,17 @@ from tokenmill.building.rows import corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import (
-    CorruptError,
     DifferenceError,
-    MismatchError,
-    MissingStoreError,
-    StoreError,
     TokenmillError,
     UsageError,
 )
 from tokenmill.events import Event
 from tokenmill.reading import Source, check_fields, read, text_weight
-from tokenmill.store import Manifest, Store, is_done, read_manifest, read_receipt
-from tokenmill.store.files import digest, write_atomically, writing
+from tokenmill.store import Manifest, Store, is_done, read_receipt
+from tokenmill.store.files import writing
 
 SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
+SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # where text takes a minute a shard, every core should have one
 RACE_BYTES = 24 << 20  # less than this is done before a race of engines on a sample of it would have paid
 
 
@@ -48,7 +45,7 @@ def build(
     *,
     eos: str | int | None = "auto",
     bos: str | int | None = None,
-    shard_bytes: str | int = "32MB",
+    shard_bytes: str | int | None = None,
     workers: int | None = None,
     memory: str | int | None = None,
     engine: str | None = None,
@@ -69,39 +66,41 @@ def build(
     (ordinary text: nobody forges a document's end) or "error" (the build stops there). A document that begins with `bos`
     does not get another.
 
-    The store's bytes depend on the input, the tokenizer and `shard_bytes` alone. Input files that cannot be read are left
-    out: the store then says `complete == False`, `failed` names them, and the next build tries just those again.
+    The store's bytes depend on the input, the tokenizer and `shard_bytes` (32MB; 1MB for slow Python tokenizers) alone.
+    Input files that cannot be read are left out: the store then says `complete == False`, `failed` names them, and the
+    next build tries just those again.
     """
     if workers is not None and workers < 0:
         raise UsageError(f"workers={workers} must be 0 (inside this process) or more")
-    shard_size = parse_size(shard_bytes, "shard_bytes")
-    if shard_size < 1 << 10:
+    if shard_bytes is not None and parse_size(shard_bytes, "shard_bytes") < 1 << 10:
         raise UsageError(f"shard_bytes={shard_bytes!r} is less than 1KiB; a shard of some tens of MB is usual")
     if not isinstance(source, Source):
         source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
     elif reading:
         raise UsageError(f"give {', '.join(reading)} to tm.read, where the source was made")
     folder = Path(out)
-    source = _without(source, folder)
-    _check_folder(folder)
-    if not isinstance(tokenizer, str | os.PathLike):
-        tokenizer = load_tokenizer(tokenizer, engine, specials)
+    source = without_folder(source, folder)
+    check_folder(folder)
     with ExitStack() as stack:
         stack.enter_context(build_lock(folder))
         if all(entry.name == ".lock" for entry in folder.iterdir()):
-            stack.callback(_leave_no_litter, folder)
+            stack.callback(leave_no_litter, folder)
         watch = stack.enter_context(Progress(progress, folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
-        crew = stack.enter_context(_crew(source, tokenizer, workers, memory, watch.emit))
+        crew = stack.enter_context(_crew(source, workers, memory, watch.emit))
         if not (folder / "manifest.json").exists():
             crew.start()  # they get ready while the work is planned
+        loaded = load_tokenizer(tokenizer, engine, specials)
+        is_slow = loaded.definition.reference == "python"
+        if is_slow:
+            crew = stack.enter_context(_slow_crew(source, loaded, workers, memory, watch.emit))
+        shard_size = parse_size(shard_bytes or (SLOW_SHARD_BYTES if is_slow else SHARD_BYTES), "shard_bytes")
         if source.streams:
             from tokenmill.reading.spool import spool
 
             with writing(folder / "spool"):
                 source = spool(source, folder / "spool", shard_size)
         check_fields(source)
-        loaded = load_tokenizer(tokenizer, engine, specials)
         around = {"bos": loaded.resolve("bos", bos), "eos": loaded.resolve("eos", eos)}
         options = {
             **source.options(),
@@ -110,7 +109,7 @@ def build(
             **around,
             "shard_bytes": shard_size,
         }
-        previous = _agree(folder, source, loaded, options, force)
+        previous = agree(folder, source, loaded, options, force)
         return Build(folder, source, loaded, options, previous).carry_out(crew, watch.emit)
 
 
@@ -136,7 +135,7 @@ class Build:
         if self.previous is not None and self.previous.tokenizer["engine"] == self.tokenizer.engine:
             self.manifest.tokenizer = self.previous.tokenizer  # the same by fingerprint; it keeps its first name
         for name, content in self.tokenizer.definition.contents().items():
-            self.manifest.files[f"tokenizer/{name}"] = _keep(self.folder / "tokenizer" / name, content)
+            self.manifest.files[f"tokenizer/{name}"] = keep(self.folder / "tokenizer" / name, content)
         with writing(self.shards):
             self.shards.mkdir(exist_ok=True)
         if self.previous is None:
@@ -229,7 +228,7 @@ class Build:
                 if same.engine_version == old.tokenizer["engine_version"]:
                     self.tokenizer = same
                     return
-        if sum(map(text_weight, self.source.files)) >= RACE_BYTES:
+        if self.source.limit is None and sum(map(text_weight, self.source.files)) >= RACE_BYTES:
             self.tokenizer = tokenizer.for_corpus(corpus_sample(self.tasks, self.source))
 
     def _sampling(self, processes: int) -> Sampling | None:
@@ -304,95 +303,19 @@ def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any
     )
 
 
-def _without(source: Source, folder: Path) -> Source:
-    """A store that lies among its source's files is not part of it."""
-    inside = os.path.join(os.path.abspath(folder), "")
-    files = tuple(file for file in source.files if not file.path.startswith(inside))
-    if len(files) < len(source.files) and not files and not source.streams:
-        raise UsageError(f"every file to read lies in {folder}, where the store is to be written")
-    return replace(source, files=files)
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something else."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is a file; the store needs a folder of its own")
-    if any((folder / ours).exists() for ours in ("manifest.json", "shards", "events.jsonl")):
-        return
-    others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
-    if others:
-        raise UsageError(
-            f"{folder} holds other things ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and is no token"
-            " store; choose a new or empty folder"
-        )
-
-
-def _leave_no_litter(folder: Path) -> None:
-    """A build that began in an empty folder and never came to writing a manifest leaves none. The lock is still held."""
-    if not (folder / "manifest.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], force: bool) -> Manifest | None:
-    """The store that is there, if it is of the same making; an error that says what differs, if not."""
-    try:
-        old = read_manifest(folder)
-    except (MissingStoreError, CorruptError):
-        return None  # receipts still tell what is done
-    except StoreError:
-        if not force:
-            raise
-        return None
-    if not old.shard_ids and not any((folder / "shards").glob("*.json")):
-        return None  # begun, and nothing done: nothing to lose
-    differs = [
-        f"{key}: {old.options.get(key)!r} there, {options.get(key)!r} now"
-        for key in sorted(old.options.keys() | options.keys())
-        if old.options.get(key) != options.get(key)
-    ]
-    if old.tokenizer["fingerprint"] != tokenizer.fingerprint:
-        differs.append(f"tokenizer name: {old.tokenizer['name']} there, {tokenizer.name} now")
-    gone = [name for name in old.source["inputs"] if name not in source.inputs]
-    if gone:
-        differs.append(f"input: {', '.join(gone)} there, {', '.join(source.inputs)} now")
-    if differs and not force:
-        raise MismatchError(
-            f"{folder} was built in another way ({'; '.join(differs)}). Build as before, choose another folder, or rebuild"
-            " this one with --force (force=True)"
-        )
-    if force:
-        for receipt in (folder / "shards").glob("*.json"):
-            receipt.unlink()
-        return None
-    return old
-
-
-def _keep(path: Path, content: bytes) -> str:
-    """Write a file unless it is there already; returns its digest."""
-    with suppress(OSError):
-        if path.read_bytes() == content:
-            return digest(content)
-    with writing(path):
-        path.parent.mkdir(exist_ok=True)
-    write_atomically(path, content)
-    return digest(content)
-
-
-def _crew(
-    source: Source,
-    tokenizer: str | os.PathLike[str] | Tokenizer,
-    workers: int | None,
-    memory: str | int | None,
-    emit: Callable[[Event], None],
-) -> Crew:
+def _crew(source: Source, workers: int | None, memory: str | int | None, emit: Callable[[Event], None]) -> Crew:
     count, share = share_out(workers, memory)
     small = sum(map(text_weight, source.files)) < SMALL_BYTES and not source.streams
-    if isinstance(tokenizer, Tokenizer) and tokenizer.live is not None:
-        if tokenizer.engine == "live":
-            return Inside(share, emit, tokenizer.live)
-        small = False  # slow: every core helps
     if workers == 0 or source.limit is not None or (workers is None and small):
         return Inside(share, emit)
+    return Workers(count, share, emit)
+
+
+def _slow_crew(
+    source: Source, tokenizer: Tokenizer, workers: int | None, memory: str | int | None, emit: Callable[[Event], None]
+) -> Crew:
+    """For a slow tokenizer every core helps, however small the input; unless it lives in this process alone."""
+    count, share = share_out(workers, memory)
+    if workers == 0 or source.limit is not None or tokenizer.engine == "live":
+        return Inside(share, emit, tokenizer.live)
     return Workers(count, share, emit)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,8 @@ import pyarrow as pa
 from tokenmill.batch import text_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.repair import same_build
-from tokenmill.building.rows import blocks, locate, nth_good
-from tokenmill.encoding import WHOLE_BYTES, Difference, load_tokenizer
+from tokenmill.building.rows import blocks, good_rows
+from tokenmill.encoding import WHOLE_BYTES, Difference
 from tokenmill.errors import StoreError
 from tokenmill.reading import Source
 from tokenmill.store import Damage, Store, read_manifest, read_receipt
@@ -28,25 +28,26 @@ def reencode(folder: Path, count: int) -> tuple[int, list[Damage]]:
     Reads the source of the shards they are in. If that is gone or has changed, that is an error: nothing can be said.
     """
     manifest = read_manifest(folder)
-    build = same_build(folder, manifest, [])
+    try:  # whatever engine made it: that one may be gone, or refused by now
+        build = same_build(folder, replace(manifest, tokenizer={**manifest.tokenizer, "engine": "reference"}), [])
+    except StoreError as error:
+        raise StoreError(f"no document can be encoded again: {error}") from error
     store = Store(folder, manifest)
-    around = (manifest.options["bos"], manifest.options["eos"])
-    encoder = load_tokenizer(build.tokenizer, engine="reference").encoder(*around)
+    encoder = build.tokenizer.encoder(manifest.options["bos"], manifest.options["eos"])
     starts = np.concatenate(([0], np.cumsum(manifest.shard_documents)))
     tasks = {task.id: task for task in build.tasks}
     found: list[Damage] = []
     checked = 0
     for shard, wanted in _chosen(manifest.shard_documents, count):
         task = tasks[manifest.shard_ids[shard]]
-        for place, number, values in _documents(task, build.source, folder / "shards", wanted):
-            expected = encoder.encode(values).ids.tolist()
-            stored = store[int(starts[shard]) + place].tolist()
+        for place, values in _documents(task, build.source, folder / "shards", wanted):
+            document = int(starts[shard]) + place
+            expected, stored = encoder.encode(values).ids.tolist(), store[document].tolist()
             checked += 1
             if expected != stored:
+                file, row = store.locate(document)
                 differs = Difference("", expected, stored)
-                found.append(
-                    Damage(locate(task, build.source, number), f"differs from the reference, {differs}", task.id)
-                )
+                found.append(Damage(f"{file}, row {row}", f"differs from the reference, {differs}", task.id))
     return checked, found
 
 
@@ -65,34 +66,36 @@ def _chosen(documents: list[int], count: int) -> Iterator[tuple[int, set[int]]]:
         full = [shard for shard in full if shard not in few]
 
 
-def _documents(
-    task: Task, source: Source, shards: Path, wanted: set[int]
-) -> Iterator[tuple[int, int, pa.LargeStringArray]]:
-    """The texts of some of a shard's documents: (place in the shard, number in the task, text).
+def _documents(task: Task, source: Source, shards: Path, wanted: set[int]) -> Iterator[tuple[int, pa.LargeStringArray]]:
+    """The texts of some of a shard's documents, each with its place in the shard.
 
-    What the build left out after reading (a document that crashed the engine, one too large) is not in the shard. Documents
-    that are encoded in parts are passed over.
+    What the build left out after reading (a document that crashed the engine, one too large) is not in the shard, nor is a
+    file that could not be read then. Documents that are encoded in parts are passed over.
     """
     receipt = read_receipt(shards, task.id)
     if receipt is None:
         raise StoreError(f"shard {task.id} has no receipt; run: tokenmill verify {shards.parent}")
-    pieces = iter(receipt["pieces"])
-    entry: dict[str, Any] = {}
-    current, place, goes_on = None, 0, False
-    left_out: set[int] = set()
+    left_out = {
+        (piece["file"], piece["start"]): {row + i for row, rows, _, _ in piece.get("skips", ()) for i in range(rows)}
+        for piece in receipt["pieces"]
+    }
+    place, goes_on = 0, False
     for block in blocks(task, source):
-        if block.piece is not current:
-            current = block.piece
-            entry = next((piece for piece in pieces if piece["file"] == block.piece.file.shown), {})
-            left_out = {row + i for row, rows, _, _ in entry.get("skips", ()) for i in range(rows)}
-        if not entry:
-            continue  # a file that could not be read then
-        texts = block.texts
-        for i in range(len(texts.values) - texts.unfinished):
-            if block.row + nth_good(i, list(texts.skips)) in left_out:
+        gone = left_out.get((block.piece.file.shown, block.piece.start))
+        if gone is None:
+            goes_on = False
+            continue
+        for i, row in enumerate(good_rows(block.texts)):
+            if block.row + row in gone:
                 continue
-            one = texts.values.slice(i, 1)
-            if place in wanted and text_bytes(one) <= WHOLE_BYTES and not (i == 0 and goes_on):
-                yield place, block.number + i, one
+            if place in wanted and not (i == 0 and goes_on):
+                one = block.texts.values.slice(i, 1)
+                if text_bytes(one) <= WHOLE_BYTES:
+                    yield place, one
             place += 1
-        goes_on = texts.unfinished
+        goes_on = block.texts.unfinished
+    if place != receipt["documents"]:
+        raise StoreError(
+            f"no document can be encoded again: the source gives {place:,} of the {receipt['documents']:,} documents of"
+            f" shard {task.id}; can {', '.join(sorted({piece['file'] for piece in receipt['pieces']})[:3])} be read?"
+        )

@@ -62,7 +62,7 @@ def locate(task: Task, source: Source, number: int) -> str:
     """Where document `number` of a task came from, in words. Reads the task again: for errors only."""
     for block in blocks(task, source):
         inside = number - block.number
-        if 0 <= inside < len(block.texts.values):
+        if 0 <= inside < len(block.texts.values) - block.texts.unfinished:  # one that began may turn out to be bad
             row = rows_before(block.piece, source) + block.row + nth_good(inside, list(block.texts.skips))
             return f"{block.piece.file.shown}, row {row}"
     return f"document {number} of shard {task.id}"
@@ -114,6 +114,12 @@ def _cut(texts: Texts, rows: int) -> Texts:
         rows -= skip is None or skip.reason != BLANK
         kept_rows += 1
     return Texts(texts.values.slice(0, documents), kept_rows, skips)
+
+
+def good_rows(texts: Texts) -> list[int]:
+    """The rows of a block that gave its documents, in order; one that goes on is not among them."""
+    gone = {row for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
+    return [row for row in range(texts.rows) if row not in gone]
 
 
 def nth_good(n: int, skips: list[Skip]) -> int:

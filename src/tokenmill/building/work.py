@@ -30,7 +30,8 @@ CRASHED = "crashed the engine"
 SUSPECT_PARTS = 16  # a block that killed a process is tried again in so many parts
 SAMPLE_SECONDS = 0.5  # between samples for the reference
 SAMPLE_DOCUMENTS = 4  # in a sample
-SAMPLE_BYTES = 16 << 10  # of a document, at most
+SAMPLE_BYTES = 16 << 10  # of a document, at most,
+LONG_SAMPLE_BYTES = 256 << 10  # or of the shortest, where all are longer
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ class TaskRun:
         mine: list[_Documents] = []
         size = 0
         mark = None
-        before = self.text_bytes, self.special_documents
+        text_before, special_before = self.text_bytes, self.special_documents
         try:
             for texts in first_rows(safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
                 if self.long is not None and texts.skips and texts.skips[0].row == 0:
@@ -141,7 +142,7 @@ class TaskRun:
                     continue
                 if mark is None:
                     self._encode_pending()
-                    mark = self.writer.mark()
+                    mark, special_before = self.writer.mark(), self.special_documents
                 if is_long:
                     self._encode(mine[:-1])
                     self._encode_long(documents, texts, count, piece)
@@ -153,7 +154,7 @@ class TaskRun:
             self.long = None
             if mark is not None:
                 self.writer.rollback(mark)
-            self.text_bytes, self.special_documents = before
+            self.text_bytes, self.special_documents = text_before, special_before
             raise
         if mark is not None:
             self._encode(mine)
@@ -232,8 +233,11 @@ class TaskRun:
         """Some documents for the reference to encode too, now and then. Which ones is chance, but always the same."""
         if self._sample is None or time.monotonic() - self._sampled < SAMPLE_SECONDS:
             return
+        sizes = np.diff(text_offsets(values))
+        fits = np.flatnonzero(sizes <= max(SAMPLE_BYTES, min(int(sizes.min()), LONG_SAMPLE_BYTES)))
+        if not len(fits):
+            return
         self._sampled = time.monotonic()
-        fits = np.flatnonzero(np.diff(text_offsets(values)) <= SAMPLE_BYTES)
         chance = random.Random(f"{self.task.id} {numbers[0]}")
         for i in chance.sample(fits.tolist(), min(SAMPLE_DOCUMENTS, len(fits))):
             start = int(tokens.ends[i - 1]) if i else 0

@@ -22,8 +22,6 @@ from tokenmill.errors import TokenizerError
 SPECIALS = ("parse", "text", "error")
 OWN_FILE = "tokenmill.json"
 VERSION = 1
-# A plain space never reaches a model's vocabulary: it is a Ġ or a ▁ by then, or words are split at it.
-_OUT_OF_REACH = " %s "
 
 
 @dataclass(frozen=True)
@@ -60,11 +58,23 @@ class Definition:
         """A digest of everything that decides an id, and of nothing else: no name, no path, no date."""
         if self.reference in ("tokenizers", "tiktoken") and self.json is not None:
             decides: Any = _what_decides(self.json)
+            own = self._own_pattern()
+            decides = [decides, own] if own is not None else decides
         else:
             contents = {name: hashlib.sha256(raw).hexdigest() for name, raw in self.files.items()}
             decides = [self.reference, self.python_class, contents]
         policy = [] if self.specials == "parse" else [self.specials]
         return hashlib.sha256(json.dumps([decides, *policy], sort_keys=True).encode()).hexdigest()[:32]
+
+    def _own_pattern(self) -> str | None:
+        """The pattern of a tiktoken encoding, where the tokenizer.json's is not known to be the same in other words."""
+        if self.reference != "tiktoken":
+            return None
+        from tokenmill.encoding.patterns import is_well_known
+        from tokenmill.encoding.ranks import Ranks
+
+        pattern = Ranks.from_files(self.files).pattern
+        return None if is_well_known(pattern) else pattern
 
     def with_specials(self, policy: str) -> Definition:
         return self if policy == self.specials else replace(self, specials=policy)
@@ -171,28 +181,33 @@ def without_specials(body: str) -> str:
     """The same tokenizer, to which the names of special tokens are ordinary text.
 
     They go out of the added tokens. Where they are in the model's vocabulary too, they keep their ids under names that
-    no text can spell: a model that looks up whole words would find them there. The unknown token stays: it is what the
-    model answers, not what a text says. Added tokens that are not special keep their ids.
+    no text can spell: a model that looks up whole words would find them there. Merges that make one, or go on from one,
+    go too. The unknown token stays: it is what the model answers, not what a text says. Added tokens that are not special
+    keep their ids.
     """
     parsed = json.loads(body)
     model = parsed["model"]
+    # A plain space hardly ever reaches a model: it is a Ġ or a ▁ by then, or words are split at it. Where it does, no text
+    # holds this tokenizer's digest.
+    out_of_reach = f" %s {hashlib.sha256(body.encode()).hexdigest()[:32]} "
     special = {token["content"] for token in parsed["added_tokens"] if token["special"]} - {unknown_token(parsed)}
     parsed["added_tokens"] = [token for token in parsed["added_tokens"] if not token["special"]]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
-        spoken = {part for merge in model.get("merges") or () for part in (merge if isinstance(merge, list) else [])}
-        spoken |= {a + b for a, b in (merge for merge in model.get("merges") or () if isinstance(merge, list))}
         model["vocab"] = {
-            _OUT_OF_REACH % name if name in special - spoken else name: number for name, number in vocabulary.items()
+            out_of_reach % name if name in special else name: number for name, number in vocabulary.items()
         }
+        if "merges" in model:
+            prefix = len(model.get("continuing_subword_prefix") or "")
+            model["merges"] = [[a, b] for a, b in model["merges"] if special.isdisjoint((a, b, a + b[prefix:]))]
         for token in parsed["added_tokens"]:
             model["vocab"].setdefault(token["content"], token["id"])
     else:
-        model["vocab"] = [[_OUT_OF_REACH % name if name in special else name, score] for name, score in vocabulary]
-        lowest = min((score for _, score in vocabulary), default=0.0) - 100
+        model["vocab"] = [[out_of_reach % name if name in special else name, score] for name, score in vocabulary]
+        lowest = min((score for _, score in vocabulary), default=0.0)  # not less: an unknown letter costs by the least
         for token in sorted(parsed["added_tokens"], key=lambda token: int(token["id"])):
             while len(model["vocab"]) < token["id"]:
-                model["vocab"].append([_OUT_OF_REACH % len(model["vocab"]), lowest])
+                model["vocab"].append([out_of_reach % len(model["vocab"]), lowest])
             if len(model["vocab"]) == token["id"]:
                 model["vocab"].append([token["content"], lowest])
     return json.dumps(parsed, ensure_ascii=False)

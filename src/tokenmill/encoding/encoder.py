@@ -148,6 +148,7 @@ class LongDocument:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._held = b""
+        self._passed = b""  # the last of what was encoded: a name may begin there and end in what comes
         self._begun = False
         self.special = False
 
@@ -160,21 +161,22 @@ class LongDocument:
                 raise TooLong(f"no safe place to cut in {UNCUT_BYTES >> 20} MiB of text")
             return np.empty(0, self._encoder.dtype)
         first, rest = cut
-        done, self._held = self._held[:first], self._held[rest:]
-        return self._ids(done, last=False)
+        text, self._held = self._held[:rest], self._held[rest:]
+        return self._ids(text, first, last=False)
 
     def finish(self) -> npt.NDArray[np.unsignedinteger]:
         """The rest of the ids."""
-        return self._ids(self._held, last=True)
+        return self._ids(self._held, len(self._held), last=True)
 
-    def _ids(self, data: bytes, last: bool) -> npt.NDArray[np.unsignedinteger]:
-        import pyarrow as pa
-
+    def _ids(self, text: bytes, end: int, last: bool) -> npt.NDArray[np.unsignedinteger]:
+        """The ids of a part. What stands after `end` is left out of it, but is part of the text."""
         encoder = self._encoder
-        buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data)]
-        values = pa.Array.from_buffers(pa.large_string(), 1, buffers)
-        ids, offsets = encoder.run(values)
-        self.special |= len(encoder.specials.find(values, ids, offsets)) > 0
+        ids, offsets = encoder.run(_one_document(text[:end]))
+        seen = self._passed + text
+        self._passed = seen[max(0, len(seen) - encoder.specials.reach) :]
+        self.special |= len(encoder.specials.find(_one_document(seen), ids, offsets)) > 0
+        if not self._begun and not len(ids) and not last:
+            return ids.astype(encoder.dtype)  # whether it begins with bos is not known yet
         has_bos = len(ids) > 0 and int(ids[0]) == encoder.bos_id
         around = [] if self._begun or encoder.bos_id is None or has_bos else [encoder.bos_id]
         after = [encoder.eos_id] if last and encoder.eos_id is not None else []
@@ -186,6 +188,8 @@ class LongDocument:
 
 class _SpecialIds:
     """Finds documents with special tokens by their ids. Those lie at the ends of a vocabulary: most blocks need two looks."""
+
+    reach = 0
 
     def __init__(self, ids: Sequence[int], vocab_size: int) -> None:
         self._low = max((i for i in ids if i < vocab_size // 2), default=-1)
@@ -204,6 +208,7 @@ class _SpecialNames:
 
     def __init__(self, names: Sequence[str]) -> None:
         found = sorted((name.encode() for name in names if name), key=len, reverse=True)
+        self.reach = max(map(len, found), default=1) - 1  # so far back may a name begin that is not whole yet
         self._starts = {name[:2] for name in found}
         self._pattern = re.compile(b"|".join(map(re.escape, found)) or rb"(?!)")
 
@@ -211,16 +216,28 @@ class _SpecialNames:
         del ids, offsets
         bounds = text_offsets(values)
         raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
-        if not any(start in raw for start in self._starts):
-            return np.empty(0, np.int64)
-        spans = np.array([match.span() for match in self._pattern.finditer(raw)], np.int64).reshape(-1, 2)
-        first, last = (np.searchsorted(bounds - bounds[0], at, "right") for at in (spans[:, 0], spans[:, 1] - 1))
-        return np.unique(first[first == last] - 1)
+        found: list[int] = []
+        if any(start in raw for start in self._starts):
+            bounds, at = bounds - bounds[0], 0
+            while match := self._pattern.search(raw, at):
+                document = int(np.searchsorted(bounds, match.start(), "right")) - 1
+                at = int(bounds[document + 1])
+                # One that reaches into the next document is none; but a shorter or a later one may lie in this.
+                if match.end() <= at or self._pattern.search(raw, match.start(), at):
+                    found.append(document)
+        return np.array(found, np.int64)
 
 
 def _documents_of(positions: Offsets, offsets: Offsets) -> Offsets:
     """Which documents some positions in the ids lie in."""
     return np.unique(np.searchsorted(offsets, positions, "right") - 1)
+
+
+def _one_document(data: bytes) -> pa.LargeStringArray:
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), 1, buffers)
 
 
 def id_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -269,8 +269,10 @@ def engine_version(name: str) -> str:
 
 def check_shape(name: str, count: int, ids: Ids, offsets: Offsets) -> None:
     """No engine may lose a document, or put ids outside of all."""
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+    if len(offsets) != count + 1:
         raise EncodingError(f"{name} {engine_version(name)} gave {len(offsets) - 1} documents for {count}")
+    if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+        raise EncodingError(f"{name} {engine_version(name)} gave {len(ids)} ids with offsets that do not span them")
 
 
 def _offsets(lengths: Any) -> Offsets:

@@ -8,6 +8,7 @@ write, are never guarded: an engine that differs on those is wrong.
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -59,11 +60,17 @@ def attribute(
 
 
 def without(text: str, ranges: Ranges) -> str:
-    return "".join(c for c in text if not any(low <= ord(c) <= high for low, high in ranges))
+    return _any_of(ranges).sub("", text)
 
 
 def guards(ranges: Ranges, text: str) -> bool:
-    return any(low <= ord(c) <= high for c in set(text) for low, high in ranges)
+    return _any_of(ranges).search(text) is not None
+
+
+@cache
+def _any_of(ranges: Ranges) -> re.Pattern[str]:
+    inside = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
+    return re.compile(f"[{inside}]" if inside else "(?!)")
 
 
 def describe(ranges: Ranges) -> str:
@@ -157,7 +164,8 @@ def _leads(ranges: Ranges) -> dict[int, np.ndarray[tuple[int], np.dtype[np.bool_
     """The first bytes such characters have in UTF-8, and which second bytes may follow each."""
     leads: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
     for low, high in ranges:
-        for point in {*range(low, high + 1, 64), high} if high - low > 64 else range(low, high + 1):
+        # Beyond ASCII, 64 neighbours differ in nothing but the last byte.
+        for point in (*range(low, min(high, 0x7F) + 1), *range(low, high + 1, 64), high):
             if 0xD800 <= point < 0xE000:
                 continue
             raw = chr(point).encode()

@@ -70,7 +70,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
     try:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
-        raise TokenizerError(f"{name}: names on the Hub need huggingface_hub: pip install 'tokenmill[hub]'") from error
+        raise TokenizerError(f"{name}: names on the Hub need huggingface_hub: pip install huggingface_hub") from error
     with _quiet():
         try:
             return _fetch(name, at)

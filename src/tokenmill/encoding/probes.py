@@ -102,6 +102,7 @@ def _specials(definition: Definition) -> Iterator[str]:
             token, f"a {token} b", f"a{token}{token}b", f"\n{token}\n", token[:-1], token[1:], f" {token}", f"{token} ",
             f"x  {token}  y", token.upper(), token.lower(), token[: len(token) // 2] + " " + token[len(token) // 2 :],
         )  # fmt: skip
+    yield from own[600:]
     for first, second in zip(own[:100], [*own[1:100], *own[:1]], strict=False):
         yield from (first + second, f"{first}\n{second} {first}", first[:-1] + second)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import ONE_THREAD, Ids, Offsets, engine_version, runners
 from tokenmill.encoding.guard import Ranges, attribute, describe, guards
 from tokenmill.errors import TokenizerError
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE = 120.0  # seconds an engine may take over the suite before it counts as hung
 RACE_SECONDS = 0.3  # of CPU, for each engine
@@ -98,7 +95,8 @@ def choose(definition: Definition, corpus: Sequence[str] | None = None, wanted: 
         raise TokenizerError(
             f"engine={wanted!r} cannot be used with this tokenizer: {refused.why}; leave the choice to engine='auto'"
         )
-    return _fastest(definition, [v for v in verdicts.values() if v is not None], rates or {}, corpus is not None)
+    entered = rates if wanted == "auto" else None  # with one engine wanted, there is no race to win
+    return _fastest(definition, [v for v in verdicts.values() if v is not None], entered or {}, corpus is not None)
 
 
 def differing(expected: Answer, found: Answer) -> list[int]:
@@ -383,7 +381,12 @@ class Trial:
             )
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            try:
+                answer = json.loads(line)
+            except ValueError:  # something printed before the trial took over standard output
+                continue
+            if isinstance(answer, dict):
+                yield answer
 
 
 def _how(code: int) -> str:

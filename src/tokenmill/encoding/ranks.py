@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.encoding.definition import byte_alphabet
+from tokenmill.encoding.patterns import CL100K_QUICK, GPT2_QUICK, O200K, QWEN, pre_tokenizer
 from tokenmill.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -27,43 +29,10 @@ if TYPE_CHECKING:
 
 RANKS_FILE, REST_FILE = "ranks.tiktoken", "tiktoken.json"
 _VERSION = 1
-# One step through a pattern; a class in brackets is for `_class_end`.
-_PIECE = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\(\??|\{[0-9]+(?:,[0-9]*)?\}\+?|[^\[]", re.DOTALL)
 # The bytes that occur in UTF-8.
 _UTF8_BYTES = frozenset(bytes([b]) for b in range(0xF5) if b not in (0xC0, 0xC1))
 _ID_LIMIT = 1 << 32
 _LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) ([0-9]+)")
-
-# Patterns in the spelling that fast engines know by its text.
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_CL100K = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN = _CL100K.replace("{1,3}", "")
-_O200K = "|".join((
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
-))  # fmt: skip
-# The same in tiktoken's spelling, which backtracks less.
-_GPT2_QUICK = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-_CL100K_QUICK = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
-_KNOWN_SPELLINGS = {
-    _GPT2_QUICK: _GPT2,
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
-    _CL100K_QUICK: _CL100K,
-    _CL100K_QUICK + "+": _CL100K,
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
-    r"|\s*[\r\n]|\s+(?!\S)|\s+": _CL100K,
-}
-# cl100k's quick spelling takes the white space at the end of a text as one piece; the well-known one cuts it after the
-# last line break. That is the same unless some token reaches from that line break into what follows.
-_OVER_LAST_BREAK = re.compile(rb"[\t-\r \x80-\xff]*[\r\n][\t\x0b\x0c \x80-\xff]+")
 
 
 @dataclass(frozen=True)
@@ -231,7 +200,7 @@ def tokenizer_json(ranks: Ranks) -> str:
             "padding": None,
             "added_tokens": added,
             "normalizer": None,
-            "pre_tokenizer": _pre_tokenizer(ranks),
+            "pre_tokenizer": pre_tokenizer(ranks.name, ranks.pattern, ranks.ranks),
             "post_processor": None,
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": model,
@@ -255,16 +224,7 @@ def recover_merges(ranks: dict[bytes, int]) -> tuple[list[tuple[bytes, bytes]], 
 
 def spelled(token: bytes) -> str:
     """A token in the alphabet of byte-level tokenizers: one visible character a byte."""
-    return token.decode("latin-1").translate(_ALPHABET)
-
-
-def _alphabet() -> dict[int, str]:
-    """Bytes that Latin-1 shows as themselves stay; the others, in order, become the characters from U+0100 on."""
-    unseen = [byte for byte in range(256) if byte == 0x20 or not chr(byte).isprintable()]
-    return {byte: chr(0x100 + place) for place, byte in enumerate(unseen)}
-
-
-_ALPHABET = _alphabet()
+    return "".join(map(byte_alphabet().__getitem__, token))
 
 
 def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
@@ -286,70 +246,6 @@ def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | N
         if i < len(joined):
             joined[i] = rank_of(parts[i] + parts[i + 1], _ID_LIMIT)
     return parts[0], parts[1]
-
-
-def _pre_tokenizer(ranks: Ranks) -> dict[str, Any]:
-    pattern = _KNOWN_SPELLINGS.get(ranks.pattern, ranks.pattern)
-    if ranks.pattern.startswith(_CL100K_QUICK) and any(map(_OVER_LAST_BREAK.fullmatch, ranks.ranks)):
-        pattern = ranks.pattern
-    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": pattern == _GPT2}
-    if pattern == _GPT2:
-        return by_bytes
-    import tokenizers
-
-    regex = _portable(pattern)
-    try:
-        tokenizers.Regex(regex)
-    except Exception as error:  # tokenizers raises bare exceptions
-        raise TokenizerError(f"{ranks.name}: tokenizers cannot read the pattern {regex}: {error}") from error
-    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, by_bytes]}
-
-
-def _portable(pattern: str) -> str:
-    """A pattern of Rust's regex engines, for Oniguruma, which reads three things otherwise.
-
-    There `x{1,3}+` is one or more times `x{1,3}`: it becomes an atomic group. `^` and `$` stand at every line: they
-    become `\\A` and `\\z`. A pattern with flags of its own for lines or comments is left as it is.
-    """
-    if re.search(r"\(\?[a-z]*[mx]", pattern):
-        return pattern
-    pieces: list[str] = []
-    groups: list[int] = []  # where in `pieces` each open group begins
-    atom, at = 0, 0  # where the last atom begins in `pieces`; how far the pattern is read
-    while at < len(pattern):
-        match = _PIECE.match(pattern, at)
-        end = match.end() if match else _class_end(pattern, at)
-        piece, at = pattern[at:end], end
-        if piece[0] == "{" and piece[-1] == "+":
-            pieces[atom:] = ["(?>", *pieces[atom:], piece[:-1], ")"]
-            continue
-        if piece == ")":
-            atom = groups.pop() if groups else 0
-        elif piece[0] not in "?*+{":
-            atom = len(pieces)
-        if piece[0] == "(":
-            groups.append(atom)
-        pieces.append({"^": r"\A", "$": r"\z"}.get(piece, piece))
-    return "".join(pieces)
-
-
-def _class_end(pattern: str, start: int) -> int:
-    """Where the `[...]` that begins at `start` ends; classes may hold classes."""
-    depth, at = 0, start
-    while at < len(pattern):
-        if pattern[at] == "\\":
-            at += 1
-        elif pattern[at] == "[":
-            depth += 1
-            if pattern.startswith(("^]", "]"), at + 1):  # a bracket that stands first is meant as itself
-                at = pattern.index("]", at)
-        elif pattern[at] == "]":
-            depth -= 1
-            if not depth:
-                return at + 1
-        at += 1
-    return len(pattern)
 
 
 def _parse(where: str, raw: bytes) -> dict[bytes, int]:
@@ -409,17 +305,17 @@ def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
     """Name, pattern and special tokens of a rank file with this SHA-256 (of its lines, sorted by rank)."""
     end, code = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
     if digest == "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930":
-        return "r50k_base", _GPT2_QUICK, {end: 50256}
+        return "r50k_base", GPT2_QUICK, {end: 50256}
     if digest == "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069":
-        return "p50k_base", _GPT2_QUICK, {end: 50256}
+        return "p50k_base", GPT2_QUICK, {end: 50256}
     if digest == "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7":
         special = {name: 100257 + place for place, name in enumerate((end, *code))}
-        return "cl100k_base", _CL100K_QUICK, special | {"<|endofprompt|>": 100276}
+        return "cl100k_base", CL100K_QUICK, special | {"<|endofprompt|>": 100276}
     if digest == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d":
-        return "o200k_base", _O200K, {end: 199999, "<|endofprompt|>": 200018}
+        return "o200k_base", O200K, {end: 199999, "<|endofprompt|>": 200018}
     if digest == "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186":
         names = (end, "<|im_start|>", "<|im_end|>", *(f"<|extra_{place}|>" for place in range(205)))
-        return "qwen", _QWEN, {name: 151643 + place for place, name in enumerate(names)}
+        return "qwen", QWEN, {name: 151643 + place for place, name in enumerate(names)}
     return None
 
 

@@ -7,28 +7,22 @@ protobuf than itself; so a conversion needs neither. The price: a second for 256
 What sentencepiece does, and what the tokenizer.json says instead:
 
 * BPE. Two neighbours are merged if together they are a piece: the best score first, and the leftmost among equals. A
-  tokenizer.json ranks pairs instead, so pairs of equal score need an order. Of the pairs that make one piece, those go
-  first that stand left where two of them overlap. Pieces of one score cannot be ranked, but for runs of one character:
-  there the longest goes first, since what was just merged is leftmost.
-* Unigram. The same search; but sentencepiece adds up scores in 32 bits along the whole text, and `tokenizers` in 64. So
-  ways of equal or nearly equal score are told apart differently: runs of one character, and a word here and there in
-  long texts. One to ten of a hundred source files differ somewhere.
+  tokenizer.json ranks pairs instead. Pieces of one score cannot be ranked, but for runs of one character: there the
+  longest goes first, since what was just merged is leftmost. The order of the pairs that make one piece is free.
 * User-defined pieces are whole wherever they stand in the normalized text. Runs of spaces among them are merges that
   come before all others. The rest are added tokens where normalizing is no more than writing spaces as "▁". Where it is
-  more, it has to see the whole text, and added tokens would cut that in parts: then BPE's are split off afterwards and
+  more, it has to see the whole text, and added tokens would cut that in parts: then they are split off afterwards and
   looked up whole (and so, by mistake, would be "<unk>" or "<0x41>" if a text had nothing else between two of them).
-  Unigram's are pieces with a high score, as they are to sentencepiece.
-* Control symbols and the unknown are special added tokens, which text does not spell to sentencepiece. To a Unigram the
-  names of bytes, control symbols and unused pieces have a price that no path would pay, if their letters are known.
-* Character maps (nmt_nfkc and its like) are handed over as they are. `tokenizers` applies them to whole graphemes, so
-  base characters with marks, half-width kana with sound marks and "\\r\\n" can come out otherwise.
+* Control symbols and the unknown are special added tokens, which text does not spell to sentencepiece.
 
-The caller is to compare the result with sentencepiece itself on many texts. None is the answer for what cannot be said.
+Two things cannot be said, and the answer is None: a Unigram (sentencepiece adds up scores in 32 bits along the whole text
+and `tokenizers` in 64, so ways of nearly equal score are told apart differently: a few of a hundred source files differ
+somewhere), and character maps such as nmt_nfkc (`tokenizers` applies them to whole graphemes). For both sentencepiece
+itself is the faster one anyway. The caller is to compare the result with sentencepiece on many texts all the same.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import re
@@ -52,18 +46,18 @@ def tokenizer_json(model: bytes) -> str | None:
     parsed = _read(model)
     if not _can_be_said(parsed):
         return None
-    body = _bpe(parsed) if parsed.kind == _BPE else _unigram(parsed)
+    body = _bpe(parsed)
     added = [_added(i, parsed.names[i], special=True) for i in parsed.of_type(_CONTROL, _UNKNOWN)]
     steps = _normalizers(parsed)
     splitter = None
-    users = sorted(set(parsed.of_type(_USER)) - set(_runs(parsed))) if parsed.kind == _BPE else []
+    users = sorted(set(parsed.of_type(_USER)) - set(_runs(parsed)))
     if users and len(steps) == 1:
         spaces = any(_SPACE in parsed.names[i] for i in users)
         added += [_added(i, parsed.names[i], normalized=spaces) for i in users]
     elif users:
         if not _merges_reach_all(parsed, body):
             return None
-        splitter = _splitter([parsed.names[i] for i in users])
+        splitter = _splitter(parsed, [parsed.names[i] for i in users])
         body["ignore_merges"] = True
     whole = {
         "version": "1.0",
@@ -111,34 +105,15 @@ class _Model:
 
 def _can_be_said(model: _Model) -> bool:
     """Whether the settings are among those this module has words for."""
-    if model.kind not in (_UNIGRAM, _BPE) or model.space_last or not model.escape or model.changes_back:
+    if model.kind != _BPE or model.charsmap or model.space_last or not model.escape or model.changes_back:
         return False
     if any(len(model.names[i]) == 1 for i in model.of_type(_UNKNOWN, _CONTROL, _UNUSED)):
         return False  # a character that is never itself
     if len(set(model.names)) != len(model.names) or not all(map(math.isfinite, model.scores)):
         return False
-    if not _users_stay_whole(model):
-        return False
-    return _merges_have_ranks(model) if model.kind == _BPE else _search_can_be_the_same(model)
-
-
-def _users_stay_whole(model: _Model) -> bool:
-    """Whether normalizing leaves user-defined pieces alone: sentencepiece goes around them, a normalizer does not."""
-    users = [model.names[i] for i in model.of_type(_USER)]
-    if any(" " in name for name in users):
-        return False
-    if not model.charsmap:
-        return True
-    from tokenizers import normalizers
-
-    try:
-        mapped = normalizers.Precompiled(model.charsmap)
-    except Exception:  # a map that tokenizers cannot read
-        return False
-    escaped = {name: mapped.normalize_str(name).replace(" ", _SPACE) for name in (_SPACE, *users)}
-    if model.squeeze and any(_SPACE in name for name in users):
-        return False  # nmt_nfkc takes the mark for a space, and several for one
-    return all(name == kept for name, kept in escaped.items())
+    if any(" " in model.names[i] for i in model.of_type(_USER)):
+        return False  # normalizing would change it
+    return _merges_have_ranks(model)
 
 
 def _merges_have_ranks(model: _Model) -> bool:
@@ -152,27 +127,14 @@ def _merges_have_ranks(model: _Model) -> bool:
     return all(len(set(name)) == 1 for tied in by_score.values() if len(tied) > 1 for name in tied)
 
 
-def _search_can_be_the_same(model: _Model) -> bool:
-    """Whether the best way through a Unigram's pieces never hangs on the price of what is unknown, or on an odd name.
-
-    The names of bytes and of unused pieces are in the vocabulary, dearer than their letters one by one: which decides
-    only if the letters are known. Where those of all pieces are, what is unknown is so on every way, whatever its price.
-    """
-    known = {model.names[i] for i in model.of_type(_NORMAL, _USER) if len(model.names[i]) == 1}
-    return all(known.issuperset(model.names[i]) for i in model.of_type(_NORMAL, _BYTE, _UNUSED))
-
-
 def _normalizers(model: _Model) -> list[dict[str, Any]]:
     """The steps that make the text sentencepiece's model sees; always at least that of the spaces."""
     escape = _replace({"String": " "}, _SPACE)
     prefix = [{"type": "Prepend", "prepend": _SPACE}] if model.dummy_prefix else []
-    mapped = []
-    if model.charsmap:
-        mapped = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(model.charsmap).decode()}]
     if not model.squeeze:
-        return [*prefix, *mapped, escape]  # the prefix first: it is there even if the map leaves nothing
+        return [*prefix, escape]
     squeezed = [_replace({"Regex": r"\A +"}, ""), _replace({"Regex": "  +"}, " ")]
-    return [*mapped, *squeezed, *prefix, escape, _replace({"Regex": _SPACE + r"+\z"}, "")]
+    return [*squeezed, *prefix, escape, _replace({"Regex": _SPACE + r"+\z"}, "")]
 
 
 def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
@@ -195,10 +157,18 @@ def _added(number: int, name: str, special: bool = False, normalized: bool = Fal
     return {"id": number, "content": name, **flags}
 
 
-def _splitter(names: list[str]) -> dict[str, Any]:
-    """A pre-tokenizer that takes these out of the text, the longest that fits first."""
+def _splitter(model: _Model, names: list[str]) -> dict[str, Any]:
+    """A pre-tokenizer that takes these out of the text, the longest that fits first.
+
+    And splits before spaces too, where no piece has one inside: it changes nothing, and looking up words is twice as fast.
+    """
     pattern = "|".join(_quoted(name) for name in sorted(names, key=len, reverse=True))
-    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    users = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    inside = any(_SPACE in model.names[i].lstrip(_SPACE) for i in model.of_type(_NORMAL, _USER))
+    if inside or _SPACE not in model.names:
+        return users
+    words = {"type": "Split", "pattern": {"Regex": _SPACE + "+"}, "behavior": "MergedWithNext", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [users, words]}
 
 
 def _bpe(model: _Model) -> dict[str, Any]:
@@ -224,15 +194,10 @@ def _merges(model: _Model) -> list[tuple[str, str]]:
     return [*_pairs(spaces, {_SPACE, *spaces}), *_pairs(others, set(others))]
 
 
-def _pairs(names: list[str], parts: set[str]) -> Iterator[tuple[str, str]]:
+def _pairs(names: list[str], parts: set[str]) -> list[tuple[str, str]]:
     """The ways to make each piece out of two parts."""
-    for name in names:
-        cuts = [at for at in range(1, len(name)) if name[:at] in parts and name[at:] in parts]
-        if len(cuts) > 1:
-            # In X Y Z, both X Y and Y Z may make the piece: when it begins again after X. X Y stands left, so it is first.
-            cuts.sort(key=lambda at: (not name.startswith(name[at:]), -at))
-        for at in cuts:
-            yield name[:at], name[at:]
+    cuts = ((name[:at], name[at:]) for name in names for at in range(1, len(name)))
+    return [(left, right) for left, right in cuts if left in parts and right in parts]
 
 
 def _runs(model: _Model) -> list[int]:
@@ -253,21 +218,6 @@ def _merges_reach_all(model: _Model, body: dict[str, Any]) -> bool:
     bare = Tokenizer.from_str(json.dumps({"version": "1.0", "model": body}))
     names = [model.names[i] for i in model.of_type(_NORMAL)]
     return all(len(encoding) == 1 for encoding in bare.encode_batch_fast(names, add_special_tokens=False))
-
-
-def _unigram(model: _Model) -> dict[str, Any]:
-    lowest = min((model.scores[i] for i in model.of_type(_NORMAL)), default=0.0)
-    longest = max(len(name) for name in model.names)
-    out_of_reach = min(lowest, 0.0) * longest - 100
-    vocab: list[tuple[str, float]] = []
-    for name, score, of in zip(model.names, model.scores, model.types, strict=True):
-        if of == _USER:
-            score = 0.1 * (len(name.encode()) - 1)  # sentencepiece's own rule, so that they win
-        elif of != _NORMAL:
-            score = out_of_reach
-        vocab.append((name, score))
-    unknown = model.of_type(_UNKNOWN)[0]
-    return {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": model.byte_fallback}
 
 
 def _quoted(text: str) -> str:

@@ -65,11 +65,11 @@ class Tokenizer:
     @cached_property
     def choice(self) -> Choice:
         """The engine, and why. The first time for a tokenizer this takes a second or two: engines are put on trial."""
-        if self.live is not None:
-            from tokenmill.encoding.slow import slow_choice
-
-            return slow_choice(self.definition, self.live)
         try:
+            if self.definition.reference == "python" and self.wanted in ("auto", "reference", "python"):
+                from tokenmill.encoding.slow import slow_choice
+
+                return slow_choice(self.definition, self.live)
             return choose(self.definition, wanted=self.wanted)
         except TokenizerError as error:
             raise TokenizerError(f"{self.name}: {error}") from error
@@ -88,7 +88,7 @@ class Tokenizer:
 
     def for_corpus(self, sample: Sequence[str]) -> Tokenizer:
         """The same tokenizer with the engine that is fastest, and proved, on a sample of a corpus."""
-        if self.wanted != "auto" or self.live is not None:
+        if self.wanted != "auto" or self.definition.reference == "python":
             return self
         made = replace(self)
         made.__dict__["choice"] = choose(self.definition, sample)
@@ -251,7 +251,7 @@ def load_tokenizer(spec: Any, engine: str | None = None, specials: str | None = 
         engine, specials = engine or spec.wanted, specials or spec.specials
     else:
         found = find(spec)
-    policy = specials or (found.definition.specials if found.definition is not None else "parse")
+    policy = specials or (found.definition.specials if found.definition is not None else found.specials)
     return _checked(_ready(found, engine or "auto", policy))
 
 
@@ -313,13 +313,18 @@ def _learn(found: Found, policy: str) -> dict[str, Any]:
 
 def _examine(found: Found, policy: str) -> dict[str, Any]:
     definition = define(found).with_specials(policy)
+    vocabulary = _vocabulary(definition, found)
+    if not vocabulary["vocab_size"]:
+        raise TokenizerError(
+            f"{found.file or found.name}: its vocabulary is empty; is it a tokenizer that was never trained?"
+        )
     return {
         "json": definition.json,
         "reference": definition.reference,
         "own_files": bool(definition.files),
         "special": {**definition.special, **found.special},
         "fingerprint": definition.fingerprint,
-        **_vocabulary(definition, found),
+        **vocabulary,
     }
 
 

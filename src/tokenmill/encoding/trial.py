@@ -47,7 +47,8 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in a Rust engine is not an Exception
-        answer(refused=f"{type(error).__name__}: {error}"[:300])
+        says = str(error).strip().partition("\n")[0]  # below that, libraries say where in their own code
+        answer(refused=f"{type(error).__name__}: {says}"[:300])
 
 
 def _blocks(path: str, documents: int | None = None) -> Iterator[Any]:

@@ -1,0 +1,92 @@
+"""The folder a store goes to: is it ours to write in, and was what is there made in the same way?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encoding import Tokenizer
+from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
+from tokenmill.reading import Source
+from tokenmill.store import Manifest, read_manifest
+from tokenmill.store.files import digest, write_atomically, writing
+
+
+def without_folder(source: Source, folder: Path) -> Source:
+    """A store that lies among its source's files is not part of it."""
+    inside = os.path.join(os.path.abspath(folder), "")
+    files = tuple(file for file in source.files if not file.path.startswith(inside))
+    if len(files) < len(source.files) and not files and not source.streams:
+        raise UsageError(f"every file to read lies in {folder}, where the store is to be written")
+    return replace(source, files=files)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file; the store needs a folder of its own")
+    if any((folder / ours).exists() for ours in ("manifest.json", "shards", "events.jsonl")):
+        return
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+    if others:
+        raise UsageError(
+            f"{folder} holds other things ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and is no token"
+            " store; choose a new or empty folder"
+        )
+
+
+def leave_no_litter(folder: Path) -> None:
+    """A build that began in an empty folder and never came to writing a manifest leaves none. The lock is still held."""
+    if not (folder / "manifest.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], force: bool) -> Manifest | None:
+    """The store that is there, if it is of the same making; an error that says what differs, if not."""
+    try:
+        old = read_manifest(folder)
+    except (MissingStoreError, CorruptError):
+        return None  # receipts still tell what is done
+    except StoreError:
+        if not force:
+            raise
+        return None
+    if not old.shard_ids and not any((folder / "shards").glob("*.json")):
+        return None  # begun, and nothing done: nothing to lose
+    differs = [
+        f"{key}: {old.options.get(key)!r} there, {options.get(key)!r} now"
+        for key in sorted(old.options.keys() | options.keys())
+        if old.options.get(key) != options.get(key)
+    ]
+    if old.tokenizer["fingerprint"] != tokenizer.fingerprint:
+        differs.append(f"tokenizer name: {old.tokenizer['name']} there, {tokenizer.name} now")
+    gone = [name for name in old.source["inputs"] if name not in source.inputs]
+    if gone:
+        differs.append(f"input: {', '.join(gone)} there, {', '.join(source.inputs)} now")
+    if differs and not force:
+        raise MismatchError(
+            f"{folder} was built in another way ({'; '.join(differs)}). Build as before, choose another folder, or rebuild"
+            " this one with --force (force=True)"
+        )
+    if force:
+        for receipt in (folder / "shards").glob("*.json"):
+            receipt.unlink()
+        return None
+    return old
+
+
+def keep(path: Path, content: bytes) -> str:
+    """Write a file unless it is there already; returns its digest."""
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return digest(content)
+    with writing(path):
+        path.parent.mkdir(exist_ok=True)
+    write_atomically(path, content)
+    return digest(content)

@@ -1,0 +1,129 @@
+"""Engines that go wrong, planted where it would really happen: in the process an engine is on trial in.
+
+`site` writes a sitecustomize.py; with its folder on PYTHONPATH, every trial's Python begins with it. Each way of going
+wrong has a pattern: it shows only where a document has a match.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenmill.encoding.engines import ENGINES
+
+Answer = tuple[np.ndarray, np.ndarray]
+
+
+class Panic(BaseException):
+    """As a Rust engine's: no Exception."""
+
+
+def site(folder: Path, plants: dict[str, list[str]], at_start: str = "") -> Path:
+    """A folder for PYTHONPATH: engine -> [way, pattern]."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(
+        "import json, sys\n"
+        "if 'tokenmill.encoding.trial' in sys.orig_argv:\n"
+        f"    sys.path.append({str(Path(__file__).parent)!r})\n"
+        "    from wrong_engines import plant\n"
+        f"    for engine, way in json.loads({json.dumps(plants)!r}).items():\n"
+        "        plant(engine, *way)\n"
+        f"    {at_start or 'pass'}\n"
+    )
+    return folder
+
+
+def plant(engine: str, way: str, pattern: str) -> None:
+    """Make an engine go wrong in this process."""
+    made: Any = ENGINES[engine]
+    made.encode = planted(made.encode, way, pattern)
+
+
+def planted(encode: Callable[..., Answer], way: str, pattern: str) -> Callable[..., Answer]:
+    """An engine's encode, gone wrong."""
+    wrong, found = WAYS[way], re.compile(pattern)
+
+    def wrongly(self: Any, values: Any) -> Answer:
+        ids, offsets = encode(self, values)
+        texts = values.to_pylist()
+        matches = [i for i, text in enumerate(texts) if found.search(text)]
+        if not matches:
+            return ids, offsets
+        if way == "slow":
+            _spend(2e-6 * sum(len(found.findall(texts[i])) for i in matches))
+            return ids, offsets
+        return wrong(ids, offsets, matches)
+
+    return wrongly
+
+
+def _each(change: Callable[[list[int]], list[int]]) -> Callable[[np.ndarray, np.ndarray, list[int]], Answer]:
+    """Other ids for the documents that match."""
+
+    def wrong(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
+        documents = [ids[start:stop].tolist() for start, stop in pairwise(offsets)]
+        for i in matches:
+            documents[i] = change(documents[i])
+        ends = np.cumsum([0, *map(len, documents)])
+        return np.array([token for document in documents for token in document], np.uint32), ends.astype(np.int64)
+
+    return wrong
+
+
+def _raises(*_: object) -> Answer:
+    raise RuntimeError("planted\n\nLocation:\n    src/lib.rs:1:1")
+
+
+def _panics(*_: object) -> Answer:
+    raise Panic("index out of bounds: planted")
+
+
+def _crashes(*_: object) -> Answer:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    raise AssertionError
+
+
+def _hangs(*_: object) -> Answer:
+    time.sleep(3600)
+    raise AssertionError
+
+
+def _prints(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
+    """On standard output, as a library does, and below Python, as a library in C does."""
+    print('{"encoded": true} garbage \x00', len(matches), flush=True)
+    os.write(1, b'{"refused": "by nobody"}\nnull\n')
+    sys.stdout.flush()
+    return ids, offsets
+
+
+def _spend(seconds: float) -> None:
+    """CPU time, which is what a race is about."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+WAYS: dict[str, Callable[[np.ndarray, np.ndarray, list[int]], Answer]] = {
+    "drops": _each(lambda ids: ids[:-1]),
+    "doubles": _each(lambda ids: ids + ids[-1:]),
+    "changes": _each(lambda ids: [ids[0] ^ 1, *ids[1:]] if ids else ids),
+    "swaps": _each(lambda ids: ids[1::-1] + ids[2:]),
+    "loses documents": lambda ids, offsets, matches: (ids, np.delete(offsets, matches[0] + 1)),
+    "falls": lambda ids, offsets, matches: (ids, np.concatenate((offsets[:1], offsets[-2:0:-1], offsets[-1:]))),
+    "raises": _raises,
+    "panics": _panics,
+    "crashes": _crashes,
+    "hangs": _hangs,
+    "prints": _prints,
+    "slow": lambda ids, offsets, matches: (ids, offsets),
+}
