@@ -1,9 +1,10 @@
 """Every engine that tokenmill would use, held to the reference on real tokenizers and real text: documents that differ.
 
 python scripts/conformance.py TOKENIZERS... [--corpus FILES...]: tokenizers as `tokenmill build -t` takes them, and folders
-full of tokenizer folders (scripts/real_tokenizers.py makes one); and text. Real code comes from this Python installation; English and other languages from --corpus. For each
-tokenizer and each engine that proved itself: the adversarial suite, then documents, parsed and as text. Exit code 1 if any
-document differs, or if fewer than 12 tokenizers of all four kinds were there.
+full of tokenizer folders (scripts/real_tokenizers.py makes one); and text. Real code comes from this Python installation,
+English and other languages from --corpus. For each tokenizer and each engine that proved itself: the adversarial suite, then
+documents, parsed and as text. Exit code 1 if any document differs, or if fewer than 12 tokenizers, or not of all four
+kinds, were there.
 """
 
 from __future__ import annotations

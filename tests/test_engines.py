@@ -9,6 +9,7 @@ import io
 import json
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -50,7 +51,7 @@ AROUND = ("{}", "a{}b", "a {} b", "{0}{0}", " {0}  {0} ", "\n{0}\n\n{0}", "中{}
 class Case:
     """An engine, texts, and what these must become. None: only that no special id is among the ids."""
 
-    make: object
+    make: Callable[[], Engine]
     texts: list[str]
     expected: list[list[int] | None]
     vocab_size: int
@@ -254,8 +255,13 @@ class TestTiktokenEngine(EngineContract):
             expected = [encoding.encode(text, allowed_special="all") for text in texts]
         else:
             expected = [encoding.encode_ordinary(text) for text in texts]
-        make = lambda: make_engine("tiktoken", tokenizer.definition)  # noqa: E731
-        return Case(make, texts, expected, encoding.n_vocab, set(tokenizer.special_ids))
+        return Case(
+            lambda: make_engine("tiktoken", tokenizer.definition),
+            texts,
+            expected,
+            encoding.n_vocab,
+            set(tokenizer.special_ids),
+        )
 
 
 @pytest.fixture(scope="session")
@@ -293,14 +299,17 @@ class TestSentencePieceEngine(EngineContract):
             places = [(text.find(name), -len(name), name) for name in control if name in text]
             if request.param == "text" or not places:
                 return processor.encode(text)
-            at, length, name = min(places)
-            before = processor.encode(text[:at]) if at else []
-            return (
-                [*before, control[name], *ids(text[at - length :])] if text[at - length :] else [*before, control[name]]
-            )
+            at, _, name = min(places)
+            before, after = text[:at], text[at + len(name) :]
+            return [*(processor.encode(before) if before else []), control[name], *(ids(after) if after else [])]
 
-        make = lambda: make_engine("sentencepiece", definition)  # noqa: E731
-        return Case(make, texts, [ids(text) for text in texts], processor.get_piece_size(), {1, 2, 3, 4})
+        return Case(
+            lambda: make_engine("sentencepiece", definition),
+            texts,
+            [ids(text) for text in texts],
+            processor.get_piece_size(),
+            {1, 2, 3, 4},
+        )
 
 
 class TestPythonEngine(EngineContract):
@@ -317,8 +326,7 @@ class TestPythonEngine(EngineContract):
             expected = [slow.encode(text, add_special_tokens=False) for text in texts]
         else:
             expected = [[byte + 3 for byte in text.encode()] for text in texts]
-        make = lambda: make_engine("python", definition)  # noqa: E731
-        return Case(make, texts, expected, 259 + 125, {0, 1, *range(259, 384)})
+        return Case(lambda: make_engine("python", definition), texts, expected, 259 + 125, {0, 1, *range(259, 384)})
 
 
 # Bytes.
@@ -344,22 +352,9 @@ class TestBytesEngine(EngineContract):
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_names_are_found_within_documents_and_not_across(self, policy):
-        """Text is one buffer to this engine, but a name belongs to the one document it stands in."""
+        """Text is one buffer to this engine, but a name belongs to the document it stands in."""
         engine = make_engine("bytes", bytes_definition().with_specials(policy))
-        pieces = [
-            "<|endoftext|>",
-            "<|startoftext|>",
-            "<|pad|>",
-            "<|end",
-            "oftext|>",
-            "<|",
-            "pad",
-            "|>",
-            "<",
-            "a",
-            "é中👍",
-            "",
-        ]
+        pieces = [*BYTE_NAMES, "<|end", "oftext|>", "<|", "pad", "|>", "<", "a", "é中👍", ""]
 
         @settings(max_examples=200, deadline=None)
         @given(st.lists(st.lists(st.sampled_from(pieces), max_size=4).map("".join) | st.text(max_size=8), max_size=8))

@@ -21,12 +21,13 @@ from tokenizers import models, pre_tokenizers, trainers
 
 import tokenmill as tm
 from tokenizer_kinds import ids_of
-from tokenmill.encoding import proof
+from tokenmill.encoding import proof, trial
 from tokenmill.encoding.definition import Definition, byte_alphabet, bytes_definition
 from tokenmill.encoding.engines import ENGINES, check_shape
 from tokenmill.encoding.guard import attribute, guards, without
+from tokenmill.encoding.kept import read_kept, write_kept
 from tokenmill.encoding.probes import probes, vocabulary_characters
-from tokenmill.encoding.proof import Choice, Difference, choose, differing, read_kept, refuse, write_kept
+from tokenmill.encoding.proof import Choice, Difference, choose, differing, refuse
 from tokenmill.errors import EncodingError, TokenizerError
 from wrong_engines import planted, site
 
@@ -140,7 +141,7 @@ def test_an_engine_that_loses_documents_is_out(plant, definition, small):
 
 def test_an_engine_that_hangs_is_out_and_gone(plant, definition, monkeypatch):
     """After a while nobody waits for it any more, and it does not go on alone."""
-    monkeypatch.setattr(proof, "PATIENCE", 6.0)
+    monkeypatch.setattr(trial, "PATIENCE", 6.0)
     monkeypatch.setattr(proof.probes, "probes", lambda *_: ["a short suite", "Hello"])  # others have to be in time
     plant(gigatoken=("hangs", "Hello"))
     choice = choose(definition, NO_TEXTS)
@@ -390,10 +391,14 @@ def test_a_corpus_can_add_to_a_guard(plant, definition):
     assert after.guard == ((1, 1), (0x483, 0x483), (0x591, 0x591))
 
 
-def test_an_engine_that_fails_in_the_race_does_not_win_it(plant, definition):
-    """Here on a document too long for the proof."""
-    plant(gigatoken=("crashes", "^(quick ){10000}"), fastokens=("raises", "^(quick ){10000}"))
-    choice = choose(definition, ["quick " * 10_000])
+@pytest.mark.parametrize("before", [[], ENGLISH], ids=["at once", "late"])
+def test_an_engine_that_fails_in_the_race_does_not_win_it(plant, definition, before):
+    """However fast it was until then: here it fails on a document too long for the proof."""
+    slow = ("slow", "[a-z]")
+    plant(
+        gigatoken=("crashes", "^(quick ){10000}"), fastokens=("raises", "^(quick ){10000}"), tokie=slow, tokenizers=slow
+    )
+    choice = choose(definition, [*before, "quick " * 10_000])
     assert choice.engine in ("tokie", "tokenizers")
     assert verdicts(choice)["gigatoken"].agrees
 

@@ -230,11 +230,21 @@ def test_a_wrong_engine_is_caught(tmp_path, tokenizer_path, reference, plant, la
         assert store.tokenizer.engine != "gigatoken"
 
 
-def test_a_wrong_engine_is_caught_by_command(tmp_path, tokenizer_path, reference, plant, capsys):
-    """Exit code 1, and the same words; with --engine reference the same command then does it."""
-    texts = corpus(tmp_path / "in", "quokka")
+def test_a_wrong_engine_is_caught_by_command(tmp_path, tokenizer_path, reference, plant, late, capsys):
+    """Exit code 1, and the same words, here of the last piece of a file; with --engine reference the command then does it."""
+    texts = {place: text for place, text in corpus(tmp_path / "in", "quokka").items() if "a.jsonl" in place[0]}
     plant("drops")
-    command = ["build", str(tmp_path / "in"), "-t", str(tokenizer_path), "-o", str(tmp_path / "out"), "-q"]
+    command = [
+        "build",
+        str(tmp_path / "in/a.jsonl"),
+        "--shard-bytes",
+        "8KB",
+        "-t",
+        str(tokenizer_path),
+        "-o",
+        str(tmp_path / "out"),
+        "-q",
+    ]
     assert main([*command, "--engine", "gigatoken", "--workers", "0"]) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding import Tokenizer, load_tokenizer
-from tokenmill.encoding.proof import Choice, Trial, choose, write_texts
+from tokenmill.encoding.proof import Choice, choose
+from tokenmill.encoding.trial import Trial, write_texts
 
 BATCHES = (32, 64, 100, 1000)
 LOOP_BYTES = 2_000_000  # the loops are slow: they get so much of the text, and are compared by bytes

@@ -2,7 +2,8 @@
 
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import WHOLE_BYTES, Encoder, EngineFailure, LongDocument, TooLong
-from tokenmill.encoding.proof import Difference, cache_folder, refuse
+from tokenmill.encoding.kept import cache_folder
+from tokenmill.encoding.proof import Difference, refuse
 from tokenmill.encoding.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [

@@ -10,34 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import select
-import subprocess
-import sys
+import math
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tokenmill.batch import text_array
 from tokenmill.encoding import probes
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import ONE_THREAD, Ids, Offsets, engine_version, runners
+from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.guard import Ranges, attribute, describe, guards
+from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
+from tokenmill.encoding.trial import Answer, Trial, write_texts
 from tokenmill.errors import TokenizerError
 
-PATIENCE = 120.0  # seconds an engine may take over the suite before it counts as hung
-RACE_SECONDS = 0.3  # of CPU, for each engine
+RACE_TURNS = 8  # in which engines take a sample
+FAR_BEHIND = 4  # times slower than the fastest
 CLOSE = 0.9  # the first of the engines is kept if no other is faster by more than this
 SLOW_EVERY = 97  # slow references get a part of the suite, or it would take minutes
 TYPICAL_RATE = 100e6  # bytes a second of a fast engine: what a slow tokenizer's user is missing
-_BLOCK = 1 << 20
-Answer = tuple[Ids, Offsets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,35 +142,6 @@ def refuse(definition: Definition, engine: str, why: str) -> None:
     kept.save(None, None)
 
 
-def cache_folder() -> Path:
-    """Where tokenmill keeps what it learned: TOKENMILL_CACHE, or tokenmill in the user's cache folder."""
-    own = os.environ.get("TOKENMILL_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
-
-
-def read_kept(path: Path) -> dict[str, Any] | None:
-    """What `write_kept` wrote; None where it is not there or not whole."""
-    try:
-        checksum, body = path.read_bytes().split(b"\n", 1)
-        if checksum == hashlib.sha256(body).hexdigest().encode():
-            return dict(json.loads(body))
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def write_kept(path: Path, value: dict[str, Any]) -> None:
-    """Keep something learned, whole or not at all. Only a cache: a read-only home is no reason to fail."""
-    body = json.dumps(value).encode()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(beside, path)
-
-
 def _try(
     definition: Definition,
     kept: _Kept,
@@ -197,7 +162,6 @@ def _try(
         if None in verdicts.values():
             suite += probes.probes(definition, SLOW_EVERY if reference == "python" else 1)
         write_texts(folder / "suite.arrow", suite)
-        write_texts(folder / "sample.arrow", texts)
         for trial in trials.values():
             trial.ask(encode=str(folder / "suite.arrow"), out=str(folder / trial.engine))
         expected = trials[reference].ids(folder)
@@ -211,12 +175,48 @@ def _try(
                 again = _both(trials[reference], trials[name], folder)
                 seen = _verdict(definition, name, suite, (expected, found), verdicts[name], again)
             verdicts[name] = kept.put(seen, reference)
-        rates = {}
-        for name, trial in trials.items() if texts else ():
-            verdict = verdicts.get(name)
-            if verdict is None or verdict.agrees:
-                rates[name] = trial.time(folder / "sample.arrow", RACE_SECONDS).get("rate", 0.0)
-        return rates
+        return _race([trial for name, trial in trials.items() if _may_run(verdicts.get(name))], texts, folder)
+
+
+def _may_run(verdict: Verdict | None) -> bool:
+    return verdict is None or verdict.agrees  # of the reference there is none
+
+
+def _race(trials: list[Trial], texts: list[str], folder: Path) -> dict[str, float]:
+    """The rate of each engine: bytes of text a second of CPU, in the later half of the texts.
+
+    They take turns at every part of the texts, so that a machine that is slow for a moment is so for all. The earlier half
+    fills their caches. One that is far behind need not go on.
+    """
+    size = sum(map(len, texts))
+    done = {trial.engine: [0.0, 0.0] for trial in trials}
+    rates: dict[str, float] = {}
+    for turn, part in enumerate(_parts(texts, size / RACE_TURNS)):
+        path = folder / "part.arrow"
+        write_texts(path, part)
+        for trial in trials:
+            behind = rates.get(trial.engine, math.inf) < max(rates.values(), default=0.0) / FAR_BEHIND
+            took = {} if behind else trial.time(path)
+            if turn == RACE_TURNS // 2:
+                done[trial.engine] = [0.0, 0.0]
+            if took:
+                done[trial.engine][0] += took["bytes"]
+                done[trial.engine][1] += took["cpu"]
+                rates[trial.engine] = done[trial.engine][0] / max(done[trial.engine][1], 1e-9)
+    return rates
+
+
+def _parts(texts: list[str], size: float) -> Iterator[list[str]]:
+    part: list[str] = []
+    held = 0
+    for text in texts:
+        part.append(text)
+        held += len(text)
+        if held >= size:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
 
 
 def _verdict(
@@ -318,81 +318,6 @@ class _Kept:
         return f"{versions}, tokenmill {engine_version('bytes')}, suite {probes.VERSION}"
 
 
-class Trial:
-    """An engine in a process of its own, from the parent's side."""
-
-    def __init__(self, engine: str, folder: Path, **environment: str) -> None:
-        self.engine = engine
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tokenmill.encoding.trial"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**ONE_THREAD, **os.environ, **environment},
-        )
-        self._buffer = b""
-        self._ended = ""
-        self.ask(folder=str(folder), engine=engine, path=sys.path)
-
-    def __enter__(self) -> Trial:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def ask(self, **request: Any) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it died: the answer will say so
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def ids(self, folder: Path) -> Answer | str:
-        """What it made of the suite; or, in words, why there is nothing."""
-        answer = self._answer("encoded")
-        if "refused" in answer:
-            return f"cannot run it: {answer['refused']}"
-        lengths = np.load(folder / f"{self.engine}.lengths.npy")
-        return np.load(folder / f"{self.engine}.ids.npy"), np.concatenate(([0], np.cumsum(lengths)))
-
-    def time(self, path: Path, limit: float | None = None, documents: int | None = None) -> dict[str, float]:
-        """How fast it encodes the texts of a file, so many documents a call; empty where it does not."""
-        self.ask(time=str(path), seconds=limit, documents=documents)
-        answer = self._answer("rate")
-        return {} if "refused" in answer else answer
-
-    def _answer(self, key: str) -> dict[str, Any]:
-        until = time.monotonic() + PATIENCE
-        while not self._ended:
-            for answer in self._lines(until):
-                if "refused" in answer:
-                    self._ended = answer["refused"]
-                elif key in answer:
-                    return answer
-        return {"refused": self._ended}
-
-    def _lines(self, until: float) -> Iterator[dict[str, Any]]:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], max(0, until - time.monotonic()))
-        chunk = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
-        if not chunk:
-            self._ended = (
-                f"no answer in {PATIENCE:.0f} s" if not ready else f"it crashed ({_how(self._process.wait())})"
-            )
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        for line in lines:
-            try:
-                answer = json.loads(line)
-            except ValueError:  # something printed before the trial took over standard output
-                continue
-            if isinstance(answer, dict):
-                yield answer
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit {code}"
-
-
 def _some_code() -> list[str]:
     """Text that is on every machine: modules of the standard library, about 2 MB."""
     texts: list[str] = []
@@ -415,20 +340,6 @@ def _corpus_part(texts: list[str]) -> Iterator[str]:
         if held > 1_000_000:
             return
         yield text
-
-
-def write_texts(path: Path, texts: list[str]) -> None:
-    """Texts as an Arrow file, in blocks of a good size for engines."""
-    import pyarrow as pa
-
-    schema = pa.schema([("text", pa.large_string())])
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        start = size = 0
-        for i, text in enumerate(texts):
-            size += len(text)
-            if size >= _BLOCK or i == len(texts) - 1:
-                writer.write_batch(pa.record_batch([text_array(texts[start : i + 1])], schema=schema))
-                start, size = i + 1, 0
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.batch import text_array
 from tokenmill.encoding.definition import SPECIALS, Definition, unknown_token
 from tokenmill.encoding.finding import Found, define, find
-from tokenmill.encoding.proof import Choice, cache_folder, choose, read_kept, write_kept
+from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
+from tokenmill.encoding.proof import Choice, choose
 from tokenmill.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:

@@ -1,24 +1,122 @@
 """An engine on trial, in a process of its own: it may crash, hang or eat memory, and nobody else is hurt.
 
-Speaks JSON lines. First {"folder", "engine", "path"}: which engine, for which definition; the answer is {"loaded": seconds}
-or {"refused": why}. Then any number of {"encode": texts.arrow, "out": prefix}: ids and offsets go to files; or
-{"time": texts.arrow, "seconds": limit, "documents": a call}: the answer says how fast it was.
+`Trial` is the side of who holds it, `main` that of the engine. They speak JSON lines. First {"folder", "engine", "path"}:
+which engine, for which definition; the answer is {"loaded": true} or {"refused": why}. Then any number of {"encode":
+texts.arrow, "out": prefix}, where ids and lengths go to files, or {"time": texts.arrow, "documents": a call}, where the
+answer says what was done in how many seconds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tokenmill.batch import text_array, text_bytes
 from tokenmill.encoding.definition import load_definition
-from tokenmill.encoding.engines import Engine, check_shape, make_engine
+from tokenmill.encoding.engines import ONE_THREAD, Engine, Ids, Offsets, check_shape, make_engine
+
+PATIENCE = 120.0  # seconds an engine may take over the suite before it counts as hung
+BLOCK_BYTES = 1 << 20  # of a file of texts: about what engines like
+Answer = tuple[Ids, Offsets]
+
+
+class Trial:
+    """An engine in a process of its own, from the parent's side."""
+
+    def __init__(self, engine: str, folder: Path, **environment: str) -> None:
+        self.engine = engine
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tokenmill.encoding.trial"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**ONE_THREAD, **os.environ, **environment},
+        )
+        self._buffer = b""
+        self._ended = ""
+        self.ask(folder=str(folder), engine=engine, path=sys.path)
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, **request: Any) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it died: the answer will say so
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def ids(self, folder: Path) -> Answer | str:
+        """What it made of the suite; or, in words, why there is nothing."""
+        answer = self._answer("encoded")
+        if "refused" in answer:
+            return f"cannot run it: {answer['refused']}"
+        lengths = np.load(folder / f"{self.engine}.lengths.npy")
+        return np.load(folder / f"{self.engine}.ids.npy"), np.concatenate(([0], np.cumsum(lengths)))
+
+    def time(self, path: Path, documents: int | None = None) -> dict[str, float]:
+        """How fast it encodes the texts of a file, so many documents a call; empty where it does not."""
+        self.ask(time=str(path), documents=documents)
+        answer = self._answer("cpu")
+        return {} if "refused" in answer else answer
+
+    def _answer(self, key: str) -> dict[str, Any]:
+        until = time.monotonic() + PATIENCE
+        while not self._ended:
+            for answer in self._lines(until):
+                if "refused" in answer:
+                    self._ended = answer["refused"]
+                elif key in answer:
+                    return answer
+        return {"refused": self._ended}
+
+    def _lines(self, until: float) -> Iterator[dict[str, Any]]:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], max(0, until - time.monotonic()))
+        chunk = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
+        if not chunk:
+            self._ended = (
+                f"no answer in {PATIENCE:.0f} s" if not ready else f"it crashed ({_how(self._process.wait())})"
+            )
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        for line in lines:
+            try:
+                answer = json.loads(line)
+            except ValueError:  # something printed before the trial took over standard output
+                continue
+            if isinstance(answer, dict):
+                yield answer
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit {code}"
+
+
+def write_texts(path: Path, texts: list[str]) -> None:
+    """Texts as an Arrow file, in blocks of a good size for engines."""
+    import pyarrow as pa
+
+    schema = pa.schema([("text", pa.large_string())])
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        start = size = 0
+        for i, text in enumerate(texts):
+            size += len(text)
+            if size >= BLOCK_BYTES or i == len(texts) - 1:
+                writer.write_batch(pa.record_batch([text_array(texts[start : i + 1])], schema=schema))
+                start, size = i + 1, 0
 
 
 def main() -> None:
@@ -34,16 +132,15 @@ def main() -> None:
     try:
         definition = load_definition(Path(request["folder"]))
         assert definition is not None
-        began = time.process_time()
         engine = make_engine(request["engine"], definition)
-        answer(loaded=time.process_time() - began)
+        answer(loaded=True)
         for line in sys.stdin:
             request = json.loads(line)
             if "encode" in request:
                 _encode(engine, request["encode"], request["out"])
                 answer(encoded=True)
             else:
-                answer(**_time(engine, request["time"], request["seconds"], request["documents"]))
+                answer(**_time(engine, request["time"], request["documents"]))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in a Rust engine is not an Exception
@@ -75,30 +172,16 @@ def _encode(engine: Engine, path: str, prefix: str) -> None:
     np.save(prefix + ".lengths.npy", np.concatenate([*lengths, np.empty(0, np.int64)]).astype(np.int64))
 
 
-def _time(engine: Engine, path: str, limit: float | None, documents: int | None) -> dict[str, float]:
-    """How fast it is, until `limit` seconds are over.
-
-    `rate` is bytes a second of CPU (threads an engine starts are not free) in the later half of what was done: the earlier
-    half fills its caches.
-    """
-    from tokenmill.batch import text_bytes
-
-    done: list[tuple[int, float]] = []
-    total = {"tokens": 0, "documents": 0, "bytes": 0}
+def _time(engine: Engine, path: str, documents: int | None) -> dict[str, float]:
+    """What was done, and the seconds it took: of all its threads together (they are not free), and on the clock."""
+    done = {"tokens": 0, "documents": 0, "bytes": 0}
     began, wall = time.process_time(), time.perf_counter()
     for block in _blocks(path, documents):
-        at = time.process_time()
         ids, _ = engine.encode(block)
-        done.append((text_bytes(block), time.process_time() - at))
-        total["tokens"] += len(ids)
-        total["documents"] += len(block)
-        total["bytes"] += done[-1][0]
-        if limit is not None and time.process_time() - began > limit:
-            break
-    late = done[len(done) // 2 :]
-    rate = sum(size for size, _ in late) / max(sum(seconds for _, seconds in late), 1e-9)
-    seconds = {"cpu": time.process_time() - began, "wall": time.perf_counter() - wall}
-    return {"rate": rate, **total, **seconds}
+        done["tokens"] += len(ids)
+        done["documents"] += len(block)
+        done["bytes"] += text_bytes(block)
+    return {**done, "cpu": time.process_time() - began, "wall": time.perf_counter() - wall}
 
 
 if __name__ == "__main__":
