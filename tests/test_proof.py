@@ -395,11 +395,9 @@ def test_a_corpus_can_add_to_a_guard(plant, definition):
 def test_an_engine_that_fails_in_the_race_does_not_win_it(plant, definition, before):
     """However fast it was until then: here it fails on a document too long for the proof."""
     slow = ("slow", "[a-z]")
-    plant(
-        gigatoken=("crashes", "^(quick ){10000}"), fastokens=("raises", "^(quick ){10000}"), tokie=slow, tokenizers=slow
-    )
+    plant(gigatoken=("crashes", "^(quick ){10000}"), fastokens=slow, tokie=slow, tokenizers=slow)
     choice = choose(definition, [*before, "quick " * 10_000])
-    assert choice.engine in ("tokie", "tokenizers")
+    assert choice.engine != "gigatoken"
     assert verdicts(choice)["gigatoken"].agrees
 
 

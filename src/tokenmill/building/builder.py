@@ -154,6 +154,7 @@ class Build:
             if sampling is not None:
                 sampling.finish()
         except DifferenceError as error:
+            crew.stop()  # or it would write receipts after this
             self._throw_away(str(error))
             raise
         for entry in each_once(failures):
@@ -208,9 +209,9 @@ class Build:
             if left <= 0:
                 break
             task = limited(task, left)
+            self.tasks.append(task)
             if not self.has_receipt(task):
                 failures |= crew.run([task], self.has_receipt)
-            self.tasks.append(task)
             receipt = read_receipt(self.shards, task.id)
             for piece in receipt["pieces"] if receipt else ():
                 blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
@@ -235,10 +236,10 @@ class Build:
         """Documents are held to the reference, unless it is the reference that encodes them."""
         if self.tokenizer.engine in (self.tokenizer.definition.reference, "live"):
             return None
-        tasks = {task.id: task for task in self.tasks}
 
         def place(sample: Sample) -> str:
-            return locate(tasks[sample.task], self.source, sample.number)
+            task = next(task for task in self.tasks if task.id == sample.task)
+            return locate(task, self.source, sample.number)
 
         return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
 

@@ -31,6 +31,9 @@ class Crew(Protocol):
     def start(self) -> None:
         """Get ready, if that takes time; work follows or not."""
 
+    def stop(self) -> None:
+        """Give up what is under way; no receipt is written after this."""
+
     def describe(self) -> str:
         """What it is, in a few words for the user."""
         ...
@@ -58,6 +61,9 @@ class Inside:
         pass
 
     def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
         pass
 
     def describe(self) -> str:

@@ -78,11 +78,15 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:
             worker.process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for worker in self.workers:
             self._close(worker)
         self.selector.close()
 

@@ -203,6 +203,8 @@ def _race(trials: list[Trial], texts: list[str], folder: Path) -> dict[str, floa
                 done[trial.engine][0] += took["bytes"]
                 done[trial.engine][1] += took["cpu"]
                 rates[trial.engine] = done[trial.engine][0] / max(done[trial.engine][1], 1e-9)
+            elif not behind:  # it failed, however fast it was before
+                rates[trial.engine] = 0.0
     return rates
 
 
