@@ -187,7 +187,9 @@ def main() -> int:
             problem = problems.get(real.name)
             print(f"{real.name:18}NOT FETCHED: {package}: {problem}" if problem else described(real), flush=True)
     if failed:
-        print(f"{failed} of {len(all_wanted)} are missing; what was fetched is kept, so run this again", file=sys.stderr)
+        print(
+            f"{failed} of {len(all_wanted)} are missing; what was fetched is kept, so run this again", file=sys.stderr
+        )
     return int(failed > 0)
 
 

@@ -18,7 +18,7 @@ from tokenmill.encoding.trial import Trial, write_texts
 BATCHES = (32, 64, 100, 1000)
 LOOP_BYTES = 2_000_000  # the loops are slow: they get so much of the text, and are compared by bytes
 LEAST_BYTES = 1_000_000  # of a kind of text, to be worth a table
-SAMPLE_BYTES = 8_000_000  # what a build would choose by
+SAMPLE_BYTES = 16_000_000  # what a build would choose by
 KINDS = {"mostly ASCII": (0.0, 0.05), "CJK-heavy": (0.15, 1.0)}
 
 
@@ -54,7 +54,8 @@ def table(result: dict[str, Any]) -> str:
 def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> dict[str, Any]:
     definition = tokenizer.definition
     choice = choose(definition, _first(texts, SAMPLE_BYTES))
-    proved = [verdict.engine for verdict in choice.verdicts if verdict.agrees]
+    guards = {verdict.engine: verdict.guard for verdict in choice.verdicts if verdict.agrees}
+    proved = list(guards)
     reference = definition.reference
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as name:
@@ -70,6 +71,8 @@ def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> dict[str, A
                     )
             for engine in proved:
                 with Trial(engine, folder) as trial:
+                    if guards[engine]:
+                        trial.ask(guard=guards[engine])
                     _keep(best, engine, trial.time(folder / "all.arrow"))
     return {
         **_figures(best, proved, choice, reference),

@@ -10,7 +10,7 @@ from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
-SAMPLE_BYTES = 8 << 20
+SAMPLE_BYTES = 16 << 20
 SAMPLE_PIECES = 8
 SAMPLE_BLOCK = 1 << 20
 
@@ -39,7 +39,7 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
 
 
 def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
-    """Some 8 MB of documents from all over a corpus, for engines to be compared on. Reads the head of a few pieces."""
+    """Some 16 MB of documents from all over a corpus, for engines to be compared on. Reads the head of a few pieces."""
     pieces = [piece for task in tasks for piece in task.pieces]
     spread = pieces[:: max(1, len(pieces) // SAMPLE_PIECES)][:SAMPLE_PIECES]
     texts: list[str] = []

@@ -2,8 +2,8 @@
 
 Fast engines and the reference do not always know the same Unicode: a combining mark that came with its latest version, a
 control character that one drops and the other keeps. Where every difference a trial found goes away with such characters,
-the engine is used for all other documents. What the tokenizer's own vocabulary spells, and letters and digits that people
-write, are never guarded: an engine that differs on those is wrong.
+the engine is used for all other documents. Letters and digits that people write, emoji, and signs that the tokenizer's own
+vocabulary spells are never guarded: an engine that differs on those is wrong.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `Trial` is the side of who holds it, `main` that of the engine. They speak JSON lines. First {"folder", "engine", "path"}:
 which engine, for which definition; the answer is {"loaded": true} or {"refused": why}. Then any number of {"encode":
 texts.arrow, "out": prefix}, where ids and lengths go to files, or {"time": texts.arrow, "documents": a call}, where the
-answer says what was done in how many seconds.
+answer says what was done in how many seconds. After {"guard": ranges}, which has no answer, it works behind that guard.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from tokenmill.batch import text_array, text_bytes
-from tokenmill.encoding.definition import load_definition
+from tokenmill.encoding.definition import Definition, load_definition
 from tokenmill.encoding.engines import ONE_THREAD, Engine, Ids, Offsets, check_shape, make_engine
 
 PATIENCE = 120.0  # seconds an engine may take over the suite before it counts as hung
-BLOCK_BYTES = 1 << 20  # of a file of texts: about what engines like
+BLOCK_BYTES = 2 << 20  # of a file of texts: about what engines like
 Answer = tuple[Ids, Offsets]
 
 
@@ -136,7 +136,9 @@ def main() -> None:
         answer(loaded=True)
         for line in sys.stdin:
             request = json.loads(line)
-            if "encode" in request:
+            if "guard" in request:
+                engine = _guarded(engine, definition, request["guard"])
+            elif "encode" in request:
                 _encode(engine, request["encode"], request["out"])
                 answer(encoded=True)
             else:
@@ -146,6 +148,14 @@ def main() -> None:
     except BaseException as error:  # a panic in a Rust engine is not an Exception
         says = str(error).strip().partition("\n")[0]  # below that, libraries say where in their own code
         answer(refused=f"{type(error).__name__}: {says}"[:300])
+
+
+def _guarded(engine: Engine, definition: Definition, guard: list[list[int]]) -> Engine:
+    """The engine as a build would use it, with documents that hold certain characters left to the reference."""
+    from tokenmill.encoding.guard import GuardedEngine
+
+    ranges = tuple((low, high) for low, high in guard)
+    return GuardedEngine(engine, lambda: make_engine(definition.reference, definition), ranges)
 
 
 def _blocks(path: str, documents: int | None = None) -> Iterator[Any]:
