@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import tokenmill as tm
-from tokenmill.errors import BuildError
+from tokenmill.errors import TokenizerError
 from tokenmill.events import read_events
 from tokenmill.store import read_manifest
 
@@ -368,7 +368,7 @@ def test_a_tokenizer_that_vanishes_before_the_workers_read_it(corpus, tokenizer_
         if event["event"] == "plan":
             kept.unlink()
 
-    with pytest.raises(BuildError, match=str(kept)):
+    with pytest.raises(TokenizerError, match=str(kept)):
         tm.build(corpus, tokenizer_path, tmp_path / "store", workers=2, shard_bytes="64KB", progress=vanish)
     assert not psutil.Process().children()
 

@@ -29,7 +29,7 @@ from tokenmill.encoding.definition import Definition, byte_alphabet, bytes_defin
 from tokenmill.encoding.engines import Engine, make_engine
 from tokenmill.encoding.guard import GuardedEngine
 from tokenmill.encoding.probes import probes
-from tokenmill.encoding.proof import SLOW_EVERY
+from tokenmill.encoding.slow import EVERY
 
 # What is proved for which kind of tokenizer, with the versions this project is tested with. "shipped" is of the same kind
 # as "byte_level", and large: one policy is enough.
@@ -320,7 +320,7 @@ class TestPythonEngine(EngineContract):
     def case(cls, request, real_texts):
         slow = ByT5Tokenizer()
         definition = tm.load_tokenizer(slow, specials=request.param).definition
-        texts = probes(definition, SLOW_EVERY) + named(["</s>", "<pad>", "<extra_id_0>", "<extra_id_124>"])
+        texts = probes(definition, EVERY) + named(["</s>", "<pad>", "<extra_id_0>", "<extra_id_124>"])
         texts += some(real_texts, 60, 2000)
         if request.param == "parse":
             expected = [slow.encode(text, add_special_tokens=False) for text in texts]

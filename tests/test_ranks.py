@@ -14,6 +14,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tokenmill as tm
 from tokenmill.encoding.ranks import (
     Ranks,
     from_encoding,
@@ -330,11 +331,16 @@ def test_a_special_token_that_is_ordinary_too():
             tokenizer_json(unclear)
 
 
-def test_of_two_names_for_an_id_the_first_is_kept():
+def test_two_names_for_an_id_have_no_such_form():
+    """As o200k_harmony has: tiktoken runs it alone, and both names count for the fingerprint."""
     ranks = ranks_with(special={"<|first|>": 300, "<|second|>": 300, "<|other|>": 299})
-    tokenizer = converted(ranks)
-    assert tokenizer.encode("<|first|><|other|>").ids == [300, 299]
-    assert tokenizer.encode("<|second|>").ids == [*b"<|second|>"]
+    with pytest.raises(TokenizerError, match="share an id"):
+        tokenizer_json(ranks)
+    tokenizer = tm.load_tokenizer(ranks.encoding())
+    assert tokenizer.engine == "tiktoken"
+    assert tokenizer.encode("<|first|><|second|><|other|>").tolist() == [300, 300, 299]
+    one_less = ranks_with(special={"<|first|>": 300, "<|other|>": 299})
+    assert tm.load_tokenizer(one_less.encoding()).fingerprint != tokenizer.fingerprint
 
 
 def split_of(ranks: Ranks) -> str:

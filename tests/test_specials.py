@@ -792,3 +792,41 @@ def test_long_documents_that_begin_with_bos(tmp_path, made, small, specials):
     inner = ids_of(full, texts) if specials == "parse" else list(map(ignorant(full), texts))
     assert documents(store) == [[*([] if ids[0] == bos else [bos]), *ids, eos] for ids in inner]
     assert counted(store, finished) == 4
+
+
+def test_bytes_that_a_model_falls_back_to_are_no_special_tokens(tmp_path, kinds):
+    """Some files list the 256 byte tokens as special. Text still needs them, and a rare letter is no special token."""
+    body = json.loads(kinds["sentence_piece"].read_text("utf-8"))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    body["added_tokens"] += [{"id": body["model"]["vocab"][name], "content": name, **flags} for name in names]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(body), "utf-8")
+    plain = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    plain.encode_special_tokens = True
+    for policy in ("parse", "text"):
+        tokenizer = tm.load_tokenizer(tmp_path, specials=policy)
+        assert tokenizer.encode("aéb 语").tolist() == plain.encode("aéb 语", add_special_tokens=False).ids
+        store = tm.build(["aéb 语"], tokenizer, tmp_path / policy, workers=0, progress="quiet")
+        assert store.manifest.special_documents == 0
+
+
+def test_a_tokenizer_that_was_there_before_is_forgotten(tmp_path):
+    """Built anew with another tokenizer, a store's own folder holds that one and nothing else."""
+    import io
+
+    import sentencepiece
+
+    out = io.BytesIO()
+    lines = ["some words of text", "and some more of the same words"] * 50
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=out, vocab_size=40, hard_vocab_limit=False, minloglevel=3
+    )
+    (tmp_path / "own.model").write_bytes(out.getvalue())
+    tm.build(["some words"], "bytes", tmp_path / "store", workers=0, progress="quiet")
+    store = tm.build(
+        ["some words"], tmp_path / "own.model", tmp_path / "store", workers=0, progress="quiet", force=True
+    )
+    again = tm.load_tokenizer(store.tokenizer.path)
+    assert again.fingerprint == store.tokenizer.fingerprint
+    assert again.decode(store[0]).startswith("some words")
+    assert store.verify() == []

@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenmill.batch import BLANK
 from tokenmill.building.crew import Crew, Failures, Inside
-from tokenmill.building.folder import agree, check_folder, keep, leave_no_litter, without_folder
+from tokenmill.building.folder import agree, check_folder, forget, keep, leave_no_litter, without_folder
 from tokenmill.building.local import Workers
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size, share_out
@@ -93,6 +94,7 @@ def build(
         loaded = load_tokenizer(tokenizer, engine, specials)
         is_slow = loaded.definition.reference == "python"
         if is_slow:
+            crew.stop()
             crew = stack.enter_context(_slow_crew(source, loaded, workers, memory, watch.emit))
         shard_size = parse_size(shard_bytes or (SLOW_SHARD_BYTES if is_slow else SHARD_BYTES), "shard_bytes")
         if source.streams:
@@ -132,10 +134,13 @@ class Build:
             return self._up_to_date(emit)
         self._decide_engine()
         self.manifest = _blank_manifest(self.source, self.tokenizer, self.options)
-        if self.previous is not None and self.previous.tokenizer["engine"] == self.tokenizer.engine:
-            self.manifest.tokenizer = self.previous.tokenizer  # the same by fingerprint; it keeps its first name
+        if self.previous is not None:  # the same by fingerprint; it keeps its first name
+            self.manifest.tokenizer["name"] = self.previous.tokenizer["name"]
+            if self._engine_of(self.previous.tokenizer) == self._engine_of(self.manifest.tokenizer):
+                self.manifest.tokenizer = self.previous.tokenizer
         for name, content in self.tokenizer.definition.contents().items():
             self.manifest.files[f"tokenizer/{name}"] = keep(self.folder / "tokenizer" / name, content)
+        forget(self.folder / "tokenizer", self.tokenizer.definition.contents().keys())
         with writing(self.shards):
             self.shards.mkdir(exist_ok=True)
         if self.previous is None:
@@ -155,7 +160,7 @@ class Build:
                 sampling.finish()
         except DifferenceError as error:
             crew.stop()  # or it would write receipts after this
-            self._throw_away(str(error))
+            self._throw_away(str(error), redo or frozenset())
             raise
         for entry in each_once(failures):
             emit({"event": "failed", **entry})
@@ -221,8 +226,9 @@ class Build:
     def _decide_engine(self) -> None:
         """The engine: as it was, for a store that was begun; else, for a corpus worth it, the fastest on a sample of it."""
         tokenizer, old = self.tokenizer, self.previous
-        if tokenizer.wanted != "auto" or tokenizer.live is not None:
+        if tokenizer.wanted != "auto" or tokenizer.definition.reference == "python":
             return
+        self.tokenizer = tokenizer = replace(tokenizer)  # what it chose before may have been caught since
         if old is not None:
             with suppress(TokenmillError):  # no longer installed, or caught since
                 same = load_tokenizer(tokenizer, engine=old.tokenizer["engine"])
@@ -243,9 +249,13 @@ class Build:
 
         return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
 
-    def _throw_away(self, why: str) -> None:
+    @staticmethod
+    def _engine_of(tokenizer: dict[str, Any]) -> tuple[str, str]:
+        return tokenizer["engine"], tokenizer["engine_version"]
+
+    def _throw_away(self, why: str, redo: frozenset[str]) -> None:
         """An engine was caught: nothing it made here is kept, but for what was published before, and it is not used again."""
-        published = set(self.previous.shard_ids) if self.previous is not None else set()
+        published = set(self.previous.shard_ids) - redo if self.previous is not None else set()
         for receipt in self.shards.glob("*.json"):
             if receipt.stem not in published:
                 receipt.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,3 +91,10 @@ def keep(path: Path, content: bytes) -> str:
         path.parent.mkdir(exist_ok=True)
     write_atomically(path, content)
     return digest(content)
+
+
+def forget(folder: Path, names: Collection[str]) -> None:
+    """Remove files of another tokenizer, which lay there before; a store's tokenizer is what its manifest names."""
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in names:
+            path.unlink()

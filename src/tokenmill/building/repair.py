@@ -46,7 +46,9 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     try:
         source = _source(before)
         tokenizer = load_tokenizer(
-            before.tokenizer["name"] if broken else folder / "tokenizer", before.tokenizer["engine"]
+            before.tokenizer["name"] if broken else folder / "tokenizer",
+            before.tokenizer["engine"],
+            before.options["specials"],
         )
     except TokenmillError as error:
         raise StoreError(f"{folder} cannot be repaired: {error}") from error

@@ -41,7 +41,8 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
 def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
     """Some 16 MB of documents from all over a corpus, for engines to be compared on. Reads the head of a few pieces."""
     pieces = [piece for task in tasks for piece in task.pieces]
-    spread = pieces[:: max(1, len(pieces) // SAMPLE_PIECES)][:SAMPLE_PIECES]
+    count = min(len(pieces), SAMPLE_PIECES)
+    spread = [pieces[i * len(pieces) // count] for i in range(count)]
     texts: list[str] = []
     for piece in spread:
         held = 0

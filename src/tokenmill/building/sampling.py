@@ -12,6 +12,7 @@ from tokenmill.encoding import Difference, Encoder, Tokenizer, load_tokenizer
 from tokenmill.errors import DifferenceError
 
 SHARE = 0.015  # of the build's time, all its processes together
+MOST_PROCESSES = 16  # more of them do not give this one more time
 AT_LEAST = 4  # documents, however short the build
 LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads in a second, about
 WAITING = 64  # documents kept until there is time for them
@@ -56,7 +57,7 @@ class Sampling:
 
     def _has_time(self) -> bool:
         ahead = self._load_seconds if self._encoder is None else 0.0
-        return self.seconds + ahead < SHARE * self.processes * (time.monotonic() - self.began)
+        return self.seconds + ahead < SHARE * min(self.processes, MOST_PROCESSES) * (time.monotonic() - self.began)
 
     def _check(self, sample: Sample) -> None:
         began = time.thread_time()
@@ -74,5 +75,6 @@ class Sampling:
             f"{tokenizer.engine} {tokenizer.engine_version} gives other ids than the reference for"
             f" {self._locate(sample)} ({sample.text[:40]!r}): {difference}. (Rows and tokens count from 0.) Shards that"
             " were not published yet are thrown away, and this engine will not be chosen for this tokenizer again. Build"
-            " again, with --engine reference (engine='reference') to be sure"
+            " again, with --engine reference (engine='reference') to be sure. What was published before was made the same"
+            " way: check it with tokenmill verify --reencode 1000, or rebuild it with --force"
         )

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.definition import byte_alphabet
 from tokenmill.errors import TokenizerError, UsageError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
@@ -301,14 +302,7 @@ def _puts_mark(before: list[dict[str, Any]], mark: str) -> bool:
     return False
 
 
-def _alphabet() -> dict[str, int]:
-    """The characters of byte-level vocabularies: a printable byte is itself, the others follow from U+0100 on."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
-
-
-_ALPHABET = _alphabet()
+_ALPHABET = {character: byte for byte, character in enumerate(byte_alphabet())}
 
 
 def _read_alphabet(token: str) -> bytes:

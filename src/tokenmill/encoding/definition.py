@@ -20,6 +20,7 @@ from typing import Any
 from tokenmill.errors import TokenizerError
 
 SPECIALS = ("parse", "text", "error")
+REFERENCES = ("tokenizers", "tiktoken", "sentencepiece", "python")
 OWN_FILE = "tokenmill.json"
 VERSION = 1
 
@@ -87,6 +88,7 @@ class Definition:
             "specials": self.specials,
             "special": self.special,
             "python_class": self.python_class,
+            "json": self.json is not None,
             "files": sorted(self.files),
         }
         names = {f"{which}_token": name for which, name in sorted(self.special.items())}
@@ -113,17 +115,21 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
         own = json.loads(path.read_bytes())
         if own["version"] != VERSION:
             raise TokenizerError(f"{path}: version {own['version']}, but this tokenmill reads {VERSION}; upgrade it")
-        names = [name for name in own["files"] if Path(name).name == name]  # nothing outside the folder
-        files = {name: (folder / name).read_bytes() for name in names}
-        body = folder / "tokenizer.json"
-        text = body.read_text("utf-8") if body.is_file() else None
+        if any(Path(name).name != name for name in own["files"]) or own["reference"] not in REFERENCES:
+            raise ValueError("it names files elsewhere, or a reference that there is not")
+        if own["specials"] not in ("parse", "text"):
+            raise ValueError(f"specials {own['specials']!r}")
+        files = {name: (folder / name).read_bytes() for name in own["files"]}
+        text = (folder / "tokenizer.json").read_text("utf-8") if own["json"] else None
         named = own["python_class"]
         if named is not None and named != trusted_class and not str(named).startswith("transformers."):
             raise TokenizerError(
                 f"{path} names the class {named}, which is not of transformers; pass the object itself"
             )
         return Definition(text, own["reference"], files, own["specials"], own["special"], own["python_class"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise TokenizerError(f"cannot read {error.filename}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, TokenizerError):
             raise
         raise TokenizerError(f"{path} is damaged ({type(error).__name__}: {error})") from error
@@ -190,7 +196,7 @@ def without_specials(body: str) -> str:
     # A plain space hardly ever reaches a model: it is a Ġ or a ▁ by then, or words are split at it. Where it does, no text
     # holds this tokenizer's digest.
     out_of_reach = f" %s {hashlib.sha256(body.encode()).hexdigest()[:32]} "
-    special = {token["content"] for token in parsed["added_tokens"] if token["special"]} - {unknown_token(parsed)}
+    special = set(special_names(parsed))
     parsed["added_tokens"] = [token for token in parsed["added_tokens"] if not token["special"]]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
@@ -211,6 +217,14 @@ def without_specials(body: str) -> str:
             if len(model["vocab"]) == token["id"]:
                 model["vocab"].append([token["content"], lowest])
     return json.dumps(parsed, ensure_ascii=False)
+
+
+def special_names(parsed: dict[str, Any]) -> list[str]:
+    """The special tokens of a tokenizer.json, but for those a model gives for what it does not know: that one, and bytes."""
+    answers = {unknown_token(parsed)}
+    if parsed["model"].get("byte_fallback"):
+        answers |= {f"<0x{byte:02X}>" for byte in range(256)}
+    return [t["content"] for t in parsed["added_tokens"] or () if t["special"] and t["content"] not in answers]
 
 
 def unknown_token(parsed: dict[str, Any]) -> str | None:

@@ -113,7 +113,7 @@ class Encoder:
         """Where documents may be cut; proved on first use. None where the tokenizer.json is not what decides."""
         if self._rules is None:
             self._rules = []
-            if self._definition.reference == "tokenizers" or self._engine_name != self._definition.reference:
+            if self._definition.reference == "tokenizers":  # whichever engine runs it: all cut alike, or none does
                 import tokenizers
 
                 self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))

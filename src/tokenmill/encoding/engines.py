@@ -202,7 +202,7 @@ class PythonEngine:
         with tempfile.TemporaryDirectory() as folder:
             for file, content in definition.files.items():
                 (Path(folder) / file).write_bytes(content)
-            return made.from_pretrained(folder, trust_remote_code=False)
+            return made.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         return _flat(map(self.one, values.to_pylist()))

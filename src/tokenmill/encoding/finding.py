@@ -143,9 +143,14 @@ def _is_whole(model: bytes, folder: Path) -> bool:
     kind = config.get("tokenizer_class") or _config(folder / "config.json").get("model_type") or _AS_THE_MODEL[0]
     decoder = config.get("added_tokens_decoder")
     entries = decoder.values() if isinstance(decoder, dict) else ()
-    added = [entry.get("content", "") for entry in entries if isinstance(entry, dict)]
+    added = [str(entry.get("content", "")) for entry in entries if isinstance(entry, dict)]
     added += _config(folder / "added_tokens.json")
-    known = all(str(name).encode() in model for name in added)  # a piece's name stands in the file as it is
+    from tokenmill.encoding.sentencepiece_model import piece_ids
+
+    try:
+        known = not added or piece_ids(model).keys() >= set(added)
+    except TokenizerError:  # to be told of, with its path, where it is read in earnest
+        return True
     return known and str(kind).lower().startswith(_AS_THE_MODEL) and not _has_code(folder)
 
 

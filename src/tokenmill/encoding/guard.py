@@ -27,6 +27,7 @@ Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, in o
 MOST_TEXTS = 2000  # that differ: more is no exception any more
 MOST_CHARACTERS = 20_000  # in those texts
 _RARE = frozenset({"Cc", "Cf", "Co", "Cn", "Mn", "Me", "Mc"})  # control, format, private, unassigned; marks
+_AS_A_WHOLE = frozenset({"Cn", "Co"})  # a trial sees some of them, and what it finds holds for all
 _CONTEXTS = ("{}", " {}", "a{0}b {0} {0}{0}\n{0}", "1{}2", "'{}s", "{0}\n\n{0}", "  {}", "x{0} y{0}", "中{}文")
 
 
@@ -39,6 +40,8 @@ def attribute(
     """
     wrong = [texts[i] for i in differ]
     held = sorted({c for text in wrong for c in text if not (" " <= c <= "~" or c in "\t\n\r")})
+    nameless = [c for c in held if unicodedata.category(c) in _AS_A_WHOLE]  # one stands for all
+    held = [c for c in held if unicodedata.category(c) not in _AS_A_WHOLE] + nameless[:: len(nameless) // 500 + 1]
     if len(wrong) > MOST_TEXTS or len(held) > MOST_CHARACTERS:
         return None
     probes = [context.format(c) for c in held for context in _CONTEXTS]
@@ -50,12 +53,12 @@ def attribute(
     if left:  # it takes two of them, as where marks are put in order
         apart = set(differ)
         seen = set().union(*(text for i, text in enumerate(texts) if i not in apart))
-        for text in left:
-            rare = {c for c in text if unicodedata.category(c) in _RARE and c not in "\t\n\r"}
-            guilty |= (rare - seen) or rare
-        found = _whole_categories(guilty)
-        if differing([without(text, found) for text in wrong]):
-            return None
+        rare = [{c for c in text if unicodedata.category(c) in _RARE and c not in "\t\n\r"} for text in left]
+        for some in ([of - seen - vocabulary for of in rare], [(of - seen) or of for of in rare]):
+            found = _whole_categories(guilty.union(*some))
+            if not differing([without(text, found) for text in wrong]):
+                return found
+        return None
     return found
 
 
@@ -113,7 +116,10 @@ class GuardedEngine:
         bounds = text_offsets(values)
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
         found = [np.empty(0, np.int64)]
+        largest = int(data.max()) if len(data) else 0
         for lead, seconds in self._leads.items():
+            if lead > largest:
+                continue
             at = np.flatnonzero(data == lead)
             if len(at) and lead >= 0xC0:
                 at = at[seconds[data[at + 1]]]
@@ -126,26 +132,31 @@ class GuardedEngine:
 
 def _is_rare(character: str, vocabulary: set[str]) -> bool:
     category, code = unicodedata.category(character), ord(character)
-    if category in _RARE:
+    if category in ("Cc", *_AS_A_WHOLE):
         return True
     if character in vocabulary or 0x1F000 <= code < 0x20000:  # emoji are not rare
         return False
-    return code >= 0x10000 or (category[0] in "PS" and code >= 0x600)
+    return category in _RARE or code >= 0x10000 or (category[0] in "PS" and code >= 0x600)
 
 
 def _whole_categories(characters: Iterable[str]) -> Ranges:
     """Characters as ranges. Of those that nobody has assigned, or that are private, a trial sees a few: all are meant."""
     points = {ord(c) for c in characters}
     ranges = [(point, point) for point in points]
-    for category in {unicodedata.category(chr(point)) for point in points} & {"Cn", "Co"}:
+    for category in {unicodedata.category(chr(point)) for point in points} & _AS_A_WHOLE:
         ranges += _of_category(category)
-    merged: list[tuple[int, int]] = []
+    return merged(ranges)
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same characters in ranges that are in order and do not touch."""
+    found: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
-            merged.append((low, high))
-    return tuple(merged)
+            found.append((low, high))
+    return tuple(found)
 
 
 @cache

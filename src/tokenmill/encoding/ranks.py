@@ -166,13 +166,15 @@ def tokenizer_json(ranks: Ranks) -> str:
     """The same tokenizer as a tokenizer.json. About a second for 100,000 ranks, in pure Python.
 
     The merges are exact (see the top of this file). The pattern may not be: `tokenizers` has another regex engine, with
-    tables of another Unicode version. And of special tokens that share an id only the first is kept: `tokenizers` knows
-    one name for an id. So hold the result against tiktoken before you use it.
+    tables of another Unicode version. So hold the result against tiktoken before you use it. TokenizerError where there is
+    no such form.
     """
+    if len(set(ranks.special.values())) < len(ranks.special):
+        raise TokenizerError(f"{ranks.name}: special tokens share an id, which a tokenizer.json cannot say")
     merges, whole_only = recover_merges(ranks.ranks)
     names = {token: spelled(token) for token in ranks.ranks}
     vocab = {names[token]: rank for token, rank in sorted(ranks.ranks.items(), key=lambda item: item[1])}
-    special = {number: content for content, number in reversed(ranks.special.items())}
+    special = {number: content for content, number in ranks.special.items()}
     for number, content in sorted(special.items()):
         own = content.encode()
         # Plain ASCII is spelled as it is, and an ordinary token of the same text never occurs: the special one does.

@@ -80,6 +80,11 @@ def special_names(model: bytes) -> dict[str, str]:
     return {which: name for which, name in (("bos", parsed.bos), ("eos", parsed.eos)) if name in control}
 
 
+def piece_ids(model: bytes) -> dict[str, int]:
+    """The pieces of a model by name."""
+    return {name: i for i, name in enumerate(_read(model).names)}
+
+
 @dataclass(slots=True)
 class _Model:
     """What a .model file says that decides an id. The defaults are those of the format."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tokenmill.encoding import probes
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import PythonEngine, engine_version
-from tokenmill.encoding.proof import SLOW_EVERY, TYPICAL_RATE, Choice
+from tokenmill.encoding.proof import Choice
 from tokenmill.encoding.ranks import Ranks
 from tokenmill.errors import TokenizerError
 
 _SECONDS = 1.0  # to compare and to measure
+EVERY = 97  # of the suite's characters and vocabulary, or it would take minutes
+TYPICAL_RATE = 100e6  # bytes a second of a fast engine: what a slow tokenizer's user is missing
 
 
 def slow_choice(definition: Definition, live: Any) -> Choice:
@@ -26,7 +28,7 @@ def slow_choice(definition: Definition, live: Any) -> Choice:
     in this one process. Without one at hand (`live` is None) the files are all there is.
     """
     held = _engine(definition, live)
-    texts = [text for text in probes.probes(definition, SLOW_EVERY) if len(text) < 2000]
+    texts = [text for text in probes.probes(definition, EVERY) if len(text) < 2000]
     expected: list[list[int]] = []
     size, began = 0, time.process_time()
     for text in texts:
@@ -53,13 +55,16 @@ def slow_choice(definition: Definition, live: Any) -> Choice:
     return Choice("python", version, why)
 
 
-def decode(definition: Definition, live: Any, ids: list[int]) -> str:
-    """The text of some ids, by the reference."""
-    if definition.reference == "sentencepiece":
-        return str(_processor(definition).decode(ids))
+def decoder(definition: Definition, live: Any) -> Callable[[list[int]], bytes]:
+    """What turns ids into text, by the reference: in bytes, which for tiktoken are exact."""
     if definition.reference == "tiktoken":
-        return str(Ranks.from_files(definition.files).encoding().decode(ids))
-    return str(_engine(definition, live).slow.decode(ids, skip_special_tokens=False))
+        own: Callable[[list[int]], bytes] = Ranks.from_files(definition.files).encoding().decode_bytes
+        return own
+    if definition.reference == "sentencepiece":
+        processor = _processor(definition)
+        return lambda ids: str(processor.decode(ids)).encode()
+    slow = _engine(definition, live).slow
+    return lambda ids: str(slow.decode(ids, skip_special_tokens=False)).encode()
 
 
 def vocabulary(definition: Definition, live: Any) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.batch import text_array
-from tokenmill.encoding.definition import SPECIALS, Definition, unknown_token
+from tokenmill.encoding.definition import SPECIALS, Definition, special_names
 from tokenmill.encoding.finding import Found, define, find
 from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
 from tokenmill.encoding.proof import Choice, choose
 from tokenmill.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -92,7 +92,7 @@ class Tokenizer:
         if self.wanted != "auto" or self.definition.reference == "python":
             return self
         made = replace(self)
-        made.__dict__["choice"] = choose(self.definition, sample)
+        made.__dict__["choice"] = choose(self.definition, sample or None)
         return made
 
     @property
@@ -118,13 +118,13 @@ class Tokenizer:
         Bytes that make no whole character, at the edges of a range, become U+FFFD: `decode_bytes` gives them as they are.
         """
         if self._decoder is None:
-            return self._by_reference(ids, start, stop)
+            return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
         return self._decoder.text(ids, start, stop)
 
     def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
         """What the ids from `start` to `stop` of a document stand for, exact to the byte for byte-level tokenizers."""
         if self._decoder is None:
-            return self._by_reference(ids, start, stop).encode()
+            return self._by_reference([int(i) for i in ids[start:stop]])
         return self._decoder.bytes(ids, start, stop)
 
     def token_name(self, token: int | None) -> str | None:
@@ -137,7 +137,7 @@ class Tokenizer:
         if self.definition.json is not None:
             found: str | None = self._tokenizers.id_to_token(token)
             return found
-        return self._by_reference([token], 0, None)
+        return self._by_reference([token]).decode("utf-8", "replace")
 
     def describe(self, token: int | None) -> str:
         """An id with its name, for people."""
@@ -205,10 +205,11 @@ class Tokenizer:
         names = list(self.added)
         return (", ".join(names[:12]) + (", ..." if len(names) > 12 else "")) or "none"
 
-    def _by_reference(self, ids: Any, start: int, stop: int | None) -> str:
-        from tokenmill.encoding.slow import decode
+    @cached_property
+    def _by_reference(self) -> Callable[[list[int]], bytes]:
+        from tokenmill.encoding.slow import decoder
 
-        return decode(self.definition, self.live, [int(i) for i in ids[start:stop]])
+        return decoder(self.definition, self.live)
 
     @cached_property
     def _tokenizers(self) -> Any:
@@ -266,14 +267,11 @@ def _checked(tokenizer: Tokenizer) -> Tokenizer:
 def _ready(found: Found, engine: str, policy: str) -> Tokenizer:
     facts = _learn(found, "text" if policy == "text" else "parse")
     special = dict(facts["special"])
-    special_names = tuple(facts["special_names"])
     for which, names in (("eos", _END_NAMES), ("bos", _BEGIN_NAMES)):
         if which not in special:
             known = [name for name in names if name in facts["added"]]
             if len(known) == 1:
                 special[which] = known[0]
-    if "eos" not in special and len(facts["added"]) == 1:
-        special["eos"] = next(iter(facts["added"]))
     definition = Definition(
         facts["json"],
         facts["reference"],
@@ -288,7 +286,7 @@ def _ready(found: Found, engine: str, policy: str) -> Tokenizer:
         facts["fingerprint"],
         facts["vocab_size"],
         facts["added"],
-        special_names,
+        tuple(facts["special_names"]),
         policy,
         engine,
         found.live,
@@ -339,6 +337,5 @@ def _vocabulary(definition: Definition, found: Found) -> dict[str, Any]:
     added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
     vocabulary_ = body["model"]["vocab"]
     ids = vocabulary_.values() if isinstance(vocabulary_, dict) else range(len(vocabulary_))
-    unknown = unknown_token(body)
-    special = [t["content"] for t in body["added_tokens"] or () if t["special"] and t["content"] != unknown]
-    return {"vocab_size": max([*ids, *added.values()], default=-1) + 1, "added": added, "special_names": special}
+    size = max([*ids, *added.values()], default=-1) + 1
+    return {"vocab_size": size, "added": added, "special_names": special_names(body)}

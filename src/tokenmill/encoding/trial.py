@@ -1,7 +1,7 @@
 """An engine on trial, in a process of its own: it may crash, hang or eat memory, and nobody else is hurt.
 
-`Trial` is the side of who holds it, `main` that of the engine. They speak JSON lines. First {"folder", "engine", "path"}:
-which engine, for which definition; the answer is {"loaded": true} or {"refused": why}. Then any number of {"encode":
+`Trial` is the side of who holds it, `main` that of the engine. They speak JSON lines. First {"folder", "engine"}: which
+engine, for which definition; the answer is {"loaded": true} or {"refused": why}. Then any number of {"encode":
 texts.arrow, "out": prefix}, where ids and lengths go to files, or {"time": texts.arrow, "documents": a call}, where the
 answer says what was done in how many seconds. After {"guard": ranges}, which has no answer, it works behind that guard.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import time
@@ -44,12 +44,17 @@ class Trial:
         )
         self._buffer = b""
         self._ended = ""
-        self.ask(folder=str(folder), engine=engine, path=sys.path)
+        self.passing = False  # whether what went wrong may be gone next time
+        self._selector = selectors.DefaultSelector()
+        assert self._process.stdout is not None
+        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self.ask(folder=str(folder), engine=engine)
 
     def __enter__(self) -> Trial:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._selector.close()
         self._process.kill()
         self._process.communicate()
 
@@ -78,19 +83,19 @@ class Trial:
         while not self._ended:
             for answer in self._lines(until):
                 if "refused" in answer:
-                    self._ended = answer["refused"]
+                    self._ended, self.passing = answer["refused"], answer["passing"]
                 elif key in answer:
                     return answer
         return {"refused": self._ended}
 
     def _lines(self, until: float) -> Iterator[dict[str, Any]]:
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], max(0, until - time.monotonic()))
+        ready = self._selector.select(max(0, until - time.monotonic()))
         chunk = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
-        if not chunk:
-            self._ended = (
-                f"no answer in {PATIENCE:.0f} s" if not ready else f"it crashed ({_how(self._process.wait())})"
-            )
+        if not chunk and ready:
+            self._ended = f"it crashed ({_how(self._process.wait())})"
+        elif not chunk:
+            self._ended, self.passing = f"no answer in {PATIENCE:.0f} s", True
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
             try:
@@ -128,7 +133,6 @@ def main() -> None:
         out.flush()
 
     request = json.loads(sys.stdin.readline())
-    sys.path += [entry for entry in request["path"] if entry not in sys.path]
     try:
         definition = load_definition(Path(request["folder"]))
         assert definition is not None
@@ -147,7 +151,8 @@ def main() -> None:
         raise
     except BaseException as error:  # a panic in a Rust engine is not an Exception
         says = str(error).strip().partition("\n")[0]  # below that, libraries say where in their own code
-        answer(refused=f"{type(error).__name__}: {says}"[:300])
+        passing = isinstance(error, OSError | MemoryError)
+        answer(refused=f"{type(error).__name__}: {says}"[:300], passing=passing)
 
 
 def _guarded(engine: Engine, definition: Definition, guard: list[list[int]]) -> Engine:
