@@ -21,7 +21,7 @@ from tokenmill.building.machine import parse_size, share_out
 from tokenmill.building.plan import Task, limited, plan
 from tokenmill.building.progress import Progress
 from tokenmill.building.publish import each_once, publish, sweep
-from tokenmill.building.rows import corpus_sample, locate
+from tokenmill.building.rows import corpus_key, corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import (
@@ -132,7 +132,7 @@ class Build:
         todo = [task for task in self.tasks if task.id in (redo or ()) or not self.has_receipt(task)]
         if not todo and redo is None and self._is_published():
             return self._up_to_date(emit)
-        self._decide_engine()
+        self._decide_engine(crew)
         self.manifest = _blank_manifest(self.source, self.tokenizer, self.options)
         if self.previous is not None:  # the same by fingerprint; it keeps its first name
             self.manifest.tokenizer["name"] = self.previous.tokenizer["name"]
@@ -223,7 +223,7 @@ class Build:
                 left -= piece["rows"] - blank
         return failures
 
-    def _decide_engine(self) -> None:
+    def _decide_engine(self, crew: Crew) -> None:
         """The engine: as it was, for a store that was begun; else, for a corpus worth it, the fastest on a sample of it."""
         tokenizer, old = self.tokenizer, self.previous
         if tokenizer.wanted != "auto" or tokenizer.definition.reference == "python":
@@ -236,7 +236,12 @@ class Build:
                     self.tokenizer = same
                     return
         if self.source.limit is None and sum(map(text_weight, self.source.files)) >= RACE_BYTES:
-            self.tokenizer = tokenizer.for_corpus(corpus_sample(self.tasks, self.source))
+            self.tokenizer = tokenizer.for_corpus(corpus_key(self.tasks), lambda: self._sample(crew))
+
+    def _sample(self, crew: Crew) -> list[str]:
+        """Text for trials. They take the memory that is meant for workers: those start again afterwards."""
+        crew.stop()
+        return corpus_sample(self.tasks, self.source)
 
     def _sampling(self, processes: int) -> Sampling | None:
         """Documents are held to the reference, unless it is the reference that encodes them."""

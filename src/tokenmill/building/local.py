@@ -83,11 +83,11 @@ class Workers:
             worker.process.kill()
         for worker in self.workers:
             worker.process.wait()
+            self._close(worker)
+        self.workers = []
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        for worker in self.workers:
-            self._close(worker)
         self.selector.close()
 
     def _close(self, worker: _Worker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -57,6 +58,11 @@ def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
         except InputError:
             continue
     return texts
+
+
+def corpus_key(tasks: list[Task]) -> str:
+    """Stands for a corpus and the options it is read with: the ids of its tasks hold all of that."""
+    return hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:32]
 
 
 def locate(task: Task, source: Source, number: int) -> str:

@@ -51,7 +51,9 @@ class Sampling:
             self._check(self._waiting.pop())
 
     def finish(self) -> None:
-        """The build is done: look at a few documents in any case."""
+        """The build is done: look at a few documents in any case, the shorter ones if nothing was looked at yet."""
+        if not self.checked:
+            self._waiting = deque(sorted(self._waiting, key=lambda sample: -len(sample.text)))
         while self._waiting and (self.checked < AT_LEAST or self._has_time()):
             self._check(self._waiting.pop())
 

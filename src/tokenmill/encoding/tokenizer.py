@@ -65,7 +65,7 @@ class Tokenizer:
 
     @cached_property
     def choice(self) -> Choice:
-        """The engine, and why. The first time for a tokenizer this takes a second or two: engines are put on trial."""
+        """The engine, and why. The first time for a tokenizer this takes some seconds: engines are put on trial."""
         try:
             if self.definition.reference == "python" and self.wanted in ("auto", "reference", "python"):
                 from tokenmill.encoding.slow import slow_choice
@@ -87,12 +87,15 @@ class Tokenizer:
     def proof(self) -> str:
         return self.choice.why
 
-    def for_corpus(self, sample: Sequence[str]) -> Tokenizer:
-        """The same tokenizer with the engine that is fastest, and proved, on a sample of a corpus."""
+    def for_corpus(self, key: str, sample: Callable[[], Sequence[str]]) -> Tokenizer:
+        """The same tokenizer with the engine that is fastest, and proved, on a sample of a corpus.
+
+        `key` stands for the corpus: where the race was held before, the sample is not asked for.
+        """
         if self.wanted != "auto" or self.definition.reference == "python":
             return self
         made = replace(self)
-        made.__dict__["choice"] = choose(self.definition, sample or None)
+        made.__dict__["choice"] = choose(self.definition, sample, corpus_key=key)
         return made
 
     @property
