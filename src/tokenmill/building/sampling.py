@@ -13,7 +13,7 @@ from tokenmill.errors import DifferenceError
 
 SHARE = 0.015  # of the build's time, all its processes together
 MOST_PROCESSES = 16  # more of them do not give this one more time
-AT_LEAST = 4  # documents, however short the build
+AT_LEAST = 2  # documents, however short the build: loading the reference is most of the price
 LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads in a second, about
 WAITING = 64  # documents kept until there is time for them
 

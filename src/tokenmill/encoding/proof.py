@@ -29,7 +29,7 @@ from tokenmill.errors import TokenizerError
 
 RACE_TURNS = 8  # in which engines take a sample: large ones, as in a build, where some engines do better
 FAR_BEHIND = 3  # times slower than the fastest
-CLOSE = 0.92  # the first of the engines is kept if no other is faster by more than this
+CLOSE = 0.9  # the first of the engines is kept if no other is faster by more than this
 
 
 @dataclass(frozen=True, slots=True)
