@@ -7,7 +7,7 @@ included. The loop that encodes one document at a time with the reference is 1.0
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def table(result: dict[str, Any]) -> str:
     """The figures of one tokenizer on one kind of text, to be read."""
     head = f"{'Method':<34}{'Time (s)':>10}{'Docs/sec':>12}{'Tokens/sec':>14}{'MB/s':>9}{'Speedup':>10}"
     lines = [
-        f"{result['tokenizer']}, {result['text']}: {result['bytes'] / 1e6:.1f} MB in {result['documents']:,}",
+        f"{result['tokenizer']}, {result['text']}: {result['bytes'] / 1e6:.1f} MB in {result['documents']:,} documents",
         head,
     ]
     for row in result["rows"]:
@@ -132,12 +132,9 @@ def _sorted_by_kind(texts: Iterable[str], size: int) -> dict[str, list[str]]:
 
 
 def _first(texts: list[str], size: int) -> list[str]:
-    return list(_until(texts, size))
-
-
-def _until(texts: list[str], size: int) -> Iterator[str]:
-    for text in texts:
-        if size <= 0:
-            return
-        size -= len(text.encode())
-        yield text
+    """The texts up to so many bytes."""
+    count = 0
+    while count < len(texts) and size > 0:
+        size -= len(texts[count].encode())
+        count += 1
+    return texts[:count]

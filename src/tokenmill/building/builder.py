@@ -24,11 +24,7 @@ from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
-from tokenmill.errors import (
-    DifferenceError,
-    TokenmillError,
-    UsageError,
-)
+from tokenmill.errors import DifferenceError, TokenmillError, UsageError
 from tokenmill.events import Event
 from tokenmill.reading import Source, check_fields, read, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_receipt
@@ -138,9 +134,10 @@ class Build:
             self.manifest.tokenizer["name"] = self.previous.tokenizer["name"]
             if self._engine_of(self.previous.tokenizer) == self._engine_of(self.manifest.tokenizer):
                 self.manifest.tokenizer = self.previous.tokenizer
-        for name, content in self.tokenizer.definition.contents().items():
+        contents = self.tokenizer.definition.contents()
+        for name, content in contents.items():
             self.manifest.files[f"tokenizer/{name}"] = keep(self.folder / "tokenizer" / name, content)
-        forget(self.folder / "tokenizer", self.tokenizer.definition.contents().keys())
+        forget(self.folder / "tokenizer", contents.keys())
         with writing(self.shards):
             self.shards.mkdir(exist_ok=True)
         if self.previous is None:

@@ -13,7 +13,7 @@ from tokenmill.batch import Tokens, text_offsets
 from tokenmill.encoding.cutting import Rule, last_cut, safe_rules
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import Engine, Ids, Offsets, PythonEngine, check_shape, make_engine
-from tokenmill.encoding.guard import GuardedEngine
+from tokenmill.encoding.guard import guarded
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -102,11 +102,7 @@ class Encoder:
     def _make(self) -> Engine:
         if self._engine_name == "live":
             return PythonEngine(self._definition, self._live)
-        made = make_engine(self._engine_name, self._definition)
-        if not self._guard:
-            return made
-        ranges = tuple((low, high) for low, high in self._guard)
-        return GuardedEngine(made, lambda: make_engine(self._definition.reference, self._definition), ranges)
+        return guarded(make_engine(self._engine_name, self._definition), self._definition, self._guard)
 
     @property
     def rules(self) -> list[Rule]:

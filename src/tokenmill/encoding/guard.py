@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenmill.batch import text_offsets
-from tokenmill.encoding.engines import Engine, Ids, Offsets
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines import Engine, Ids, Offsets, make_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +84,12 @@ def describe(ranges: Ranges) -> str:
         return "characters that Unicode has not assigned, or other rare ones"
     shown = ", ".join(f"U+{low:04X}" + (f"-{high:04X}" if high > low else "") for low, high in ranges[:3])
     return f"{count:,} rare {'character' if count == 1 else 'characters'} ({shown}{', ...' if len(ranges) > 3 else ''})"
+
+
+def guarded(fast: Engine, definition: Definition, guard: Iterable[Sequence[int]]) -> Engine:
+    """An engine as it is, or behind a guard where there is one."""
+    ranges = tuple((low, high) for low, high in guard)
+    return GuardedEngine(fast, lambda: make_engine(definition.reference, definition), ranges) if ranges else fast
 
 
 class GuardedEngine:

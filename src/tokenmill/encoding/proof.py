@@ -8,7 +8,6 @@ of engine, reference and suite, so all of this happens once: a few seconds, then
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import unicodedata
@@ -24,10 +23,10 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.guard import Ranges, attribute, describe, guards, merged
 from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
-from tokenmill.encoding.trial import Answer, Trial, write_texts
+from tokenmill.encoding.trial import BLOCK_BYTES, Answer, Trial, write_texts
 from tokenmill.errors import TokenizerError
 
-RACE_TURNS = 8  # in which engines take a sample: large ones, as in a build, where some engines do better
+RACE_TURNS = 8  # in which engines take a sample, at most: large ones, as in a build, where some engines do better
 FAR_BEHIND = 3  # times slower than the fastest
 CLOSE = 0.9  # the first of the engines is kept if no other is faster by more than this
 
@@ -81,25 +80,24 @@ def choose(
         names = [reference, wanted]
     kept = _Kept(definition.fingerprint)
     verdicts = {name: kept.verdict(name, reference) for name in names if name != reference}
-    key = _digest([corpus_key or "", *(f"{name} {engine_version(name)}" for name in names)])
-    rates = kept.race(key) if wanted == "auto" and (corpus is None or corpus_key) else None
-    if (None in verdicts.values() or (rates is None and wanted == "auto")) and len(names) > 1:
-        texts = (
-            _some_code()
-            if corpus is None and wanted == "auto"
-            else list(corpus() if callable(corpus) else corpus or ())
-        )
+    races = wanted == "auto"  # with one engine wanted, there is no race to win
+    key = None
+    if races and (corpus is None or corpus_key):  # a sample that nothing stands for is not remembered
+        key = " ".join([corpus_key, *(f"{name} {engine_version(name)}" for name in names)])
+    rates = None if key is None else kept.race(key)
+    if (None in verdicts.values() or (races and rates is None)) and len(names) > 1:
+        if corpus is None:
+            texts = _some_code() if races else []
+        else:
+            texts = list(corpus() if callable(corpus) else corpus)
         rates = _try(definition, kept, verdicts, texts, corpus is not None)
         kept.save(key, rates)
-    proved = [verdict for verdict in verdicts.values() if verdict is not None and verdict.agrees]
-    if wanted != "auto" and len(names) > 1 and not proved:
-        refused = verdicts[wanted]
-        assert refused is not None
+    found = [verdict for verdict in verdicts.values() if verdict is not None]
+    if not races and not found[0].agrees:
         raise TokenizerError(
-            f"engine={wanted!r} cannot be used with this tokenizer: {refused.why}; leave the choice to engine='auto'"
+            f"engine={wanted!r} cannot be used with this tokenizer: {found[0].why}; leave the choice to engine='auto'"
         )
-    entered = rates if wanted == "auto" else None  # with one engine wanted, there is no race to win
-    return _fastest(definition, [v for v in verdicts.values() if v is not None], entered or {}, corpus is not None)
+    return _fastest(definition, found, rates or {} if races else {}, corpus is not None)
 
 
 def differing(expected: Answer, found: Answer) -> list[int]:
@@ -204,10 +202,11 @@ def _race(reference: Trial, others: list[Trial], texts: list[str], folder: Path)
     and old count alike. One that is far behind need not go on; the reference, which mostly is, gets a small part first.
     """
     trials = [*others, reference]
-    size = sum(map(len, texts))
+    parts = list(_parts(texts, max(sum(map(len, texts)) / RACE_TURNS, BLOCK_BYTES)))
+    late = len(parts) // 2
     done = {trial.engine: [0.0, 0.0] for trial in trials}
     rates: dict[str, float] = {}
-    for turn, part in enumerate(_parts(texts, size / RACE_TURNS)):
+    for turn, part in enumerate(parts):
         path = folder / "part.arrow"
         write_texts(path, part)
         for trial in trials:
@@ -215,8 +214,8 @@ def _race(reference: Trial, others: list[Trial], texts: list[str], folder: Path)
             behind = not early and rates[trial.engine] < max(rates.values()) / FAR_BEHIND
             if early and trial is reference:
                 write_texts(path, next(_parts(part, 100_000)))
-            took = [] if behind else [trial.time(path) for _ in range(1 if turn < RACE_TURNS // 2 else 2)]
-            if turn == RACE_TURNS // 2:
+            took = [] if behind else [trial.time(path) for _ in range(1 if turn < late else 2)]
+            if turn == late:
                 done[trial.engine] = [0.0, 0.0]
             if took and all(took):
                 done[trial.engine][0] += sum(one["bytes"] for one in took)
@@ -363,11 +362,3 @@ def _corpus_part(texts: list[str]) -> Iterator[str]:
         if held > 1_000_000:
             return
         yield text
-
-
-def _digest(texts: Sequence[str]) -> str:
-    found = hashlib.sha256()
-    for text in texts:
-        found.update(f"{len(text)} ".encode())
-        found.update(text.encode())
-    return found.hexdigest()[:32]

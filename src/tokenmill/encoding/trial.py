@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from tokenmill.batch import text_array, text_bytes
-from tokenmill.encoding.definition import Definition, load_definition
+from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.engines import ONE_THREAD, Engine, Ids, Offsets, check_shape, make_engine
+from tokenmill.encoding.guard import guarded
 
 PATIENCE = 120.0  # seconds an engine may take over the suite before it counts as hung
 BLOCK_BYTES = 2 << 20  # of a file of texts: about what engines like
@@ -141,7 +142,7 @@ def main() -> None:
         for line in sys.stdin:
             request = json.loads(line)
             if "guard" in request:
-                engine = _guarded(engine, definition, request["guard"])
+                engine = guarded(engine, definition, request["guard"])
             elif "encode" in request:
                 _encode(engine, request["encode"], request["out"])
                 answer(encoded=True)
@@ -153,14 +154,6 @@ def main() -> None:
         says = str(error).strip().partition("\n")[0]  # below that, libraries say where in their own code
         passing = isinstance(error, OSError | MemoryError)
         answer(refused=f"{type(error).__name__}: {says}"[:300], passing=passing)
-
-
-def _guarded(engine: Engine, definition: Definition, guard: list[list[int]]) -> Engine:
-    """The engine as a build would use it, with documents that hold certain characters left to the reference."""
-    from tokenmill.encoding.guard import GuardedEngine
-
-    ranges = tuple((low, high) for low, high in guard)
-    return GuardedEngine(engine, lambda: make_engine(definition.reference, definition), ranges)
 
 
 def _blocks(path: str, documents: int | None = None) -> Iterator[Any]:
