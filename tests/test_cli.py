@@ -18,7 +18,7 @@ from tokenmill.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
-COMMANDS = ["build", "info", "show", "verify", "bench", "demo"]
+COMMANDS = ["build", "info", "show", "pack", "verify", "bench", "demo"]
 
 
 def tokenmill(*arguments: object, stdin: bytes = b"", **options) -> subprocess.CompletedProcess[bytes]:

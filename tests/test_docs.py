@@ -34,13 +34,14 @@ def test_every_command_and_flag_is_documented():
 
 def test_every_public_name_is_documented():
     documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for name in ("build", "load_tokenizer", "open", "read"):
+    for name in ("build", "load_tokenizer", "open", "pack", "read"):
         assert f"tm.{name}" in documents
 
 
 def test_public_names_are_these():
     """The public API changes on purpose or not at all."""
-    assert tokenmill.__all__ == ["Source", "Store", "Tokenizer", "build", "errors", "load_tokenizer", "open", "read"]
+    names = ["Source", "Store", "Tokenizer", "View", "build", "errors", "load_tokenizer", "open", "pack", "read"]
+    assert tokenmill.__all__ == names
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
         assert name in dir(tokenmill)
@@ -80,6 +81,17 @@ def test_tokenizers_page_runs(tmp_path, tokenizer_path):
     environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
     block += 'assert tokenizer.decode(ids) == "Hello world"\n'
     block += 'assert tm.load_tokenizer("bytes").encode("é").tolist() == [195, 169]\n'
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_packing_page_runs(tmp_path, tokenizer_path):
+    """The Python of docs/packing.md, as it stands, over a store."""
+    tokenmill.build((f"document {i} " * (i % 40) for i in range(900)), tokenizer_path, tmp_path / "corpus", workers=0)
+    page = (ROOT / "docs" / "packing.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block += "assert batch['input_ids'].shape == (2, 2048)\n"
+    block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
 
 

@@ -25,10 +25,10 @@ from tokenmill.encoding import proof, trial
 from tokenmill.encoding.definition import Definition, byte_alphabet, bytes_definition
 from tokenmill.encoding.engines import ENGINES, check_shape
 from tokenmill.encoding.guard import attribute, guards, without
-from tokenmill.encoding.kept import read_kept, write_kept
 from tokenmill.encoding.probes import probes, vocabulary_characters
 from tokenmill.encoding.proof import Choice, Difference, choose, differing, refuse
 from tokenmill.errors import EncodingError, TokenizerError
+from tokenmill.kept import read_kept, write_kept
 from wrong_engines import planted, site
 
 NO_TEXTS: list[str] = []  # no corpus: the suite alone, and no race

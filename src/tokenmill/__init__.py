@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tokenmill.building import build as build
     from tokenmill.encoding import Tokenizer as Tokenizer
     from tokenmill.encoding import load_tokenizer as load_tokenizer
+    from tokenmill.packing import View as View
+    from tokenmill.packing import pack as pack
     from tokenmill.reading import Source as Source
     from tokenmill.reading import read as read
     from tokenmill.store import Store as Store
@@ -26,14 +28,16 @@ _HOMES = {
     "Source": ("tokenmill.reading", "Source"),
     "Store": ("tokenmill.store", "Store"),
     "Tokenizer": ("tokenmill.encoding", "Tokenizer"),
+    "View": ("tokenmill.packing", "View"),
     "build": ("tokenmill.building", "build"),
     "errors": ("tokenmill.errors", None),
     "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
     "open": ("tokenmill.store", "open_store"),
+    "pack": ("tokenmill.packing", "pack"),
     "read": ("tokenmill.reading", "read"),
 }
 
-__all__ = ["Source", "Store", "Tokenizer", "build", "errors", "load_tokenizer", "open", "read"]
+__all__ = ["Source", "Store", "Tokenizer", "View", "build", "errors", "load_tokenizer", "open", "pack", "read"]
 
 
 def __getattr__(name: str) -> Any:

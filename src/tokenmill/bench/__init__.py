@@ -1,4 +1,7 @@
-"""Measure, in one run, on this machine: whole builds against other ways (`builds`), engines side by side (`engines`)."""
+"""Measure, in one run, on this machine.
+
+Whole builds against other ways (`builds`), engines side by side (`engines`), packing against TRL and numpy (`packing`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import json
 
 from tokenmill.bench.builds import bench_builds, corpus_texts
 from tokenmill.bench.engines import bench_engines, table
+from tokenmill.bench.packing import bench_packing
 from tokenmill.building.machine import parse_size
 
 
 def bench(options: argparse.Namespace) -> int:
     """Measure and print; exit code 0 whatever the figures, which speak for themselves."""
+    if options.packing:
+        return bench_packing(options)
     if not options.tokenizers:
         return bench_builds(options)
     size = parse_size(options.size or "40MB", "size")

@@ -22,9 +22,9 @@ from tokenmill.encoding import probes
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.guard import Ranges, attribute, describe, guards, merged
-from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
 from tokenmill.encoding.trial import BLOCK_BYTES, Answer, Trial, write_texts
 from tokenmill.errors import TokenizerError
+from tokenmill.kept import cache_folder, read_kept, write_kept
 
 RACE_TURNS = 8  # in which engines take a sample, at most: large ones, as in a build, where some engines do better
 FAR_BEHIND = 3  # times slower than the fastest

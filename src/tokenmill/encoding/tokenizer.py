@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.batch import text_array
 from tokenmill.encoding.definition import SPECIALS, Definition, special_names
 from tokenmill.encoding.finding import Found, define, find
-from tokenmill.encoding.kept import cache_folder, read_kept, write_kept
 from tokenmill.encoding.proof import Choice, choose
 from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.kept import cache_folder, read_kept, write_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

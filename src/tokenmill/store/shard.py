@@ -37,7 +37,7 @@ def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER_BYTES - 10) + body.encode("ascii")
 
 
-class _Column:
+class Column:
     """One .npy file being written: appended to, checksummed on the way, rolled back if need be."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
@@ -105,9 +105,9 @@ class ShardWriter:
         self.folder, self.id, self.dtype = folder, shard_id, dtype
         with writing(folder / f"{shard_id}.npy"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._ids = _Column(folder / f"{shard_id}.npy", dtype)
+            self._ids = Column(folder / f"{shard_id}.npy", dtype)
             try:
-                self._ends = _Column(folder / f"{shard_id}.ends.npy", np.dtype(np.int64))
+                self._ends = Column(folder / f"{shard_id}.ends.npy", np.dtype(np.int64))
             except BaseException:
                 self._ids.discard()
                 raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +55,10 @@ class Store:
         self.path = path
         self.manifest = manifest
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
-        self._columns: OrderedDict[tuple[int, str], npt.NDArray[Any]] = OrderedDict()
+        self.token_ends = np.cumsum(np.asarray(manifest.shard_tokens, np.int64))  # of each shard, in the stream of all
+        self.token_starts: list[int] = [0, *self.token_ends.tolist()]
+        self._open_ids: dict[int, npt.NDArray[Any]] = {}
+        self._open_ends: dict[int, npt.NDArray[Any]] = {}
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
 
     def __len__(self) -> int:
@@ -72,14 +74,14 @@ class Store:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         shard, local = self._find(index)
-        ends = self._ends(shard)
+        ends = self.ends_of(shard)
         start = int(ends[local - 1]) if local else 0
-        return self._ids(shard)[start : int(ends[local])]
+        return self.ids_of(shard)[start : int(ends[local])]
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         for shard in range(self.num_shards):
-            ids, start = self._ids(shard), 0
-            for end in self._ends(shard).tolist():
+            ids, start = self.ids_of(shard), 0
+            for end in self.ends_of(shard).tolist():
                 yield ids[start:end]
                 start = end
 
@@ -135,14 +137,30 @@ class Store:
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens per document, 8 bytes each; read from the shards' ends on first use."""
-        parts = [np.diff(self._ends(shard), prepend=0) for shard in range(self.num_shards)]
+        parts = [np.diff(self.ends_of(shard), prepend=0) for shard in range(self.num_shards)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    @cached_property
+    def stream_ends(self) -> npt.NDArray[np.int64]:
+        """Where each document ends in the stream of all tokens, 8 bytes each; read from the shards' ends on first use."""
+        parts = [self.ends_of(shard) + self.token_starts[shard] for shard in range(self.num_shards)]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def document_at(self, token: int) -> tuple[int, int]:
+        """Which document a token of the stream belongs to, and which of its tokens it is."""
+        if not 0 <= token < self.num_tokens:
+            raise IndexError(f"token {token} of a store of {self.num_tokens} tokens")
+        shard = int(self.token_ends.searchsorted(token, "right"))
+        ends, local = self.ends_of(shard), token - self.token_starts[shard]
+        number = int(ends.searchsorted(local, "right"))
+        before = int(self._document_ends[shard]) - self.manifest.shard_documents[shard]
+        return before + number, local - (int(ends[number - 1]) if number else 0)
 
     def locate(self, index: int) -> Location:
         """The file and row a document came from: arithmetic over one receipt."""
         shard, local = self._find(index)
         row_start, previous = self.manifest.row_starts[shard], None
-        for piece in self._receipt(shard)["pieces"]:
+        for piece in self.receipt_of(shard)["pieces"]:
             if previous is not None:
                 row_start = row_start + previous["rows"] if piece["file"] == previous["file"] else 0
             if local < piece["documents"]:
@@ -157,8 +175,8 @@ class Store:
 
         chunks = []
         for shard in range(self.num_shards):
-            offsets = np.concatenate(([0], self._ends(shard)))
-            ids = self._ids(shard)
+            offsets = np.concatenate(([0], self.ends_of(shard)))
+            ids = self.ids_of(shard)
             values = pa.Array.from_buffers(pa.from_numpy_dtype(ids.dtype), len(ids), [None, pa.py_buffer(ids)])
             chunks.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values))
         return pa.chunked_array(chunks, pa.large_list(pa.from_numpy_dtype(self.dtype)))
@@ -178,31 +196,41 @@ class Store:
         before = int(self._document_ends[shard - 1]) if shard else 0
         return shard, wanted - before
 
-    def _ids(self, shard: int) -> npt.NDArray[Any]:
-        return self._column(shard, ".npy", self.dtype, self.manifest.shard_tokens[shard])
+    def ids_of(self, shard: int) -> npt.NDArray[Any]:
+        """The ids of one shard, mapped."""
+        column = self._open_ids.get(shard)
+        if column is None:
+            column = self._open_ids[shard] = self._column(
+                shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self._open_ids
+            )
+        return column
 
-    def _ends(self, shard: int) -> npt.NDArray[Any]:
-        return self._column(shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard])
+    def ends_of(self, shard: int) -> npt.NDArray[np.int64]:
+        """Where the documents of one shard end in it, mapped."""
+        column = self._open_ends.get(shard)
+        if column is None:
+            column = self._open_ends[shard] = self._column(
+                shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard], self._open_ends
+            )
+        return column
 
-    def _column(self, shard: int, suffix: str, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-        """A mapped column; the most recently used stay mapped."""
-        column = self._columns.get((shard, suffix))
-        if column is not None:
-            self._columns.move_to_end((shard, suffix))
-            return column
+    def _column(
+        self, shard: int, suffix: str, dtype: np.dtype[Any], count: int, mapped: dict[int, npt.NDArray[Any]]
+    ) -> npt.NDArray[Any]:
+        """Map a column; where many are mapped, the one that has been for longest is given up."""
         path = self.path / "shards" / f"{self.manifest.shard_ids[shard]}{suffix}"
-        column = open_column(path)
+        column = np.asarray(open_column(path))  # still mapped; np.memmap itself makes every slice three times dearer
         if column.shape != (count,) or column.dtype != dtype:
             raise CorruptError(
                 f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
                 f" run: tokenmill verify {self.path} --repair"
             )
-        self._columns[shard, suffix] = column
-        if len(self._columns) > _columns_at_once():
-            self._columns.popitem(last=False)
+        if len(mapped) >= _columns_at_once():
+            del mapped[next(iter(mapped))]
         return column
 
-    def _receipt(self, shard: int) -> dict[str, Any]:
+    def receipt_of(self, shard: int) -> dict[str, Any]:
+        """The receipt of one shard: which documents of which files."""
         if self._last_receipt is not None and self._last_receipt[0] == shard:
             return self._last_receipt[1]
         shard_id = self.manifest.shard_ids[shard]
@@ -217,13 +245,13 @@ class Store:
 
 
 def _columns_at_once() -> int:
-    """At most half of the files this process may open."""
+    """Of ids and of ends: together at most half of the files this process may open."""
     try:
         import resource
 
-        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)) // 2
     except (ImportError, OSError, ValueError):
-        return 256
+        return 128
 
 
 def _row_of(local: int, skips: Any) -> int:

@@ -1,0 +1,190 @@
+"""A plan at rest, beside the store it is for: columns and a receipt, as shards are.
+
+    plans/<key>.<column>.npy   plain arrays, under a checksum for each 4 MiB
+    plans/<key>.json           the receipt, written last: without it the columns are litter
+
+The key is a digest of the store's fingerprint and of everything the plan depends on, so a plan is right or not there. It is
+only a saving of time: one that is damaged is made again. Small plans are read through when they are opened; large ones are
+mapped, and each block is checked when it is first used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokenmill.errors import BuildError, CorruptError
+from tokenmill.kept import cache_folder
+from tokenmill.store.files import CHECK_BLOCK, sync_folder, write_atomically, writing
+from tokenmill.store.shard import HEADER_BYTES, Column, npy_header, sealed, unsealed
+
+VERSION = 1
+FOLDER = "plans"
+SMALL = 64 << 20  # bytes of a plan that is checked as a whole when it is opened: some 10 ms
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+ABANDONED = 3600.0  # seconds without a write after which a half-written plan is litter
+
+
+class Checked:
+    """A column of a plan: mapped, and no block of it used before its checksum was compared."""
+
+    def __init__(self, path: Path, values: npt.NDArray[Any], sums: list[str], at_once: bool) -> None:
+        self.path, self.values, self.sums = path, values, sums
+        self.unchecked = np.ones(len(sums), np.bool_)
+        self.all_checked = False
+        if at_once:
+            self._check(range(len(sums)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Some values by index."""
+        if not self.all_checked:
+            blocks = index * self.values.itemsize // CHECK_BLOCK
+            blocks = blocks[self.unchecked[blocks]]
+            if len(blocks):
+                self._check(np.unique(blocks).tolist())
+        return self.values[index]
+
+    def first_above(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For an ascending column: the index of the first value above each, which must exist."""
+        index = self.values.searchsorted(values, "right")
+        if len(values) and (int(index.max()) >= len(self) or not self.all_checked):
+            self._check_order(values, index)
+        return index
+
+    def _check_order(self, values: npt.NDArray[np.int64], index: npt.NDArray[np.int64]) -> None:
+        """The way to a value leads through blocks that were never checked; that it is the right one needs but two values."""
+        if int(index.max()) < len(self):
+            below = np.where(index > 0, self.take(np.maximum(index - 1, 0)), np.iinfo(np.int64).min)
+            if bool((self.take(index) > values).all() and (below <= values).all()):
+                return
+        raise self._damaged()
+
+    def _check(self, blocks: Any) -> None:
+        raw = self.values.view(np.uint8)
+        for block in blocks:
+            data = raw[block * CHECK_BLOCK : (block + 1) * CHECK_BLOCK]
+            if xxhash.xxh3_64_hexdigest(data) != self.sums[block]:
+                raise self._damaged()
+            self.unchecked[block] = False
+        self.all_checked = not self.unchecked.any()
+
+    def _damaged(self) -> CorruptError:
+        return CorruptError(f"{self.path} is damaged; remove it and pack again: the plan is made anew")
+
+
+class Plan:
+    """Columns by name, and what was counted when they were made."""
+
+    def __init__(self, columns: dict[str, Checked], facts: dict[str, Any]) -> None:
+        self.columns, self.facts = columns, facts
+
+
+def open_plan(folder: Path, key: str) -> Plan | None:
+    """A plan that is there and whole; None otherwise. Costs milliseconds, whatever its size."""
+    try:
+        receipt = unsealed((folder / f"{key}.json").read_bytes(), key)
+        if receipt is None:
+            return None
+        small = sum(column["count"] * np.dtype(column["dtype"]).itemsize for column in receipt["columns"].values())
+        columns = {
+            name: _open_column(folder / f"{key}.{name}.npy", column, small <= SMALL)
+            for name, column in receipt["columns"].items()
+        }
+    except (OSError, CorruptError):
+        return None
+    return Plan(columns, receipt["facts"])
+
+
+def _open_column(path: Path, column: dict[str, Any], at_once: bool) -> Checked:
+    dtype, count = np.dtype(column["dtype"]), column["count"]
+    with open(path, "rb") as raw:
+        whole = os.fstat(raw.fileno()).st_size == HEADER_BYTES + count * dtype.itemsize
+        if not whole or raw.read(HEADER_BYTES) != npy_header(dtype, count):
+            raise CorruptError(f"{path} is damaged")
+    values = np.memmap(path, dtype, "r", HEADER_BYTES, (count,)) if count else np.empty(0, dtype)
+    return Checked(path, np.asarray(values), column["checksums"], at_once)
+
+
+def write_plan(
+    folder: Path,
+    key: str,
+    dtypes: dict[str, str],
+    parts: Iterator[dict[str, npt.NDArray[Any]]],
+    facts: Any,
+) -> None:
+    """Write a plan part by part, the receipt last. `facts()` is asked for when all parts are there."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    columns: dict[str, Column] = {}
+    try:
+        for name, dtype in dtypes.items():
+            with writing(folder):
+                columns[name] = Column(folder / f"{key}.{name}.npy", np.dtype(dtype))
+        for part in parts:
+            for name, values in part.items():
+                with writing(columns[name].path):
+                    columns[name].append(values)
+        told = {}
+        for name, column in columns.items():
+            with writing(column.path):
+                told[name] = {"dtype": column.dtype.name, "count": column.count, "checksums": column.finish()}
+                os.replace(column.beside, column.path)
+        with writing(folder):
+            sync_folder(folder)
+    except BaseException:
+        for column in columns.values():
+            column.discard()
+        raise
+    receipt = {"version": VERSION, "id": key, "columns": told, "facts": facts()}
+    write_atomically(folder / f"{key}.json", sealed(receipt))
+
+
+def sweep(folder: Path, store: str) -> None:
+    """Remove plans of what the store was before, and what crashed writers left. Readers that hold them keep them."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.tmp"):
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink(missing_ok=True)
+        for path in folder.glob("*.json"):
+            try:
+                stale = json.loads(path.read_bytes())["facts"]["store"] != store
+            except (ValueError, KeyError, TypeError):
+                stale = True
+            if stale:
+                path.unlink(missing_ok=True)
+                for column in folder.glob(f"{path.stem}.*.npy"):
+                    column.unlink(missing_ok=True)
+
+
+def kept_plan(store: Path, key: str, write: Callable[[Path], None]) -> Plan:
+    """The plan that is kept, or the one `write` makes: beside the store, or in the user's cache where that is read-only."""
+    beside, elsewhere = store / FOLDER, cache_folder() / FOLDER
+    plan = open_plan(beside, key) or open_plan(elsewhere, key)
+    if plan is not None:
+        return plan
+    try:
+        write(beside)
+        plan = open_plan(beside, key)
+    except BuildError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in READ_ONLY:
+            raise
+        warnings.warn(f"{beside} cannot be written; the plan is kept in {elsewhere}", stacklevel=3)
+        write(elsewhere)
+        plan = open_plan(elsewhere, key)
+    if plan is None:
+        raise CorruptError(f"the plan {key} of {store} was damaged as it was written; is the disk sound?")
+    return plan

@@ -1,0 +1,210 @@
+"""Some of the documents: by a share of all, or by the folder their file is in.
+
+Which side a document falls on depends on the file it is in, known by its first document, and on its number in that file; not
+on names, dates, or other files. So it stays there when documents are appended, and when files are added, moved or renamed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokenmill.errors import UsageError
+from tokenmill.store import Store
+from tokenmill.store.files import canonical, digest
+from tokenmill.store.stream import Documents, spread
+
+WHOLE = 1 << 53  # shares are cut out of so many parts
+FIRST_IDS = 4096  # of a file's first document: enough to know it by
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ByShare:
+    """Documents whose number, the `draw`-th of this seed, lies from `low` to below `high` out of 2**53."""
+
+    seed: int
+    draw: int  # a split of a split draws anew
+    low: int
+    high: int
+
+    def told(self, store: Store) -> list[Any]:
+        files = _files(store)
+        return ["share", self.seed, self.draw, self.low, self.high, digest(canonical([files.keys, files.documents]))]
+
+    def mask(self, store: Store, some: Documents) -> Mask:
+        files = _files(store)
+        pieces = slice(*np.searchsorted(files.shards, (some.shard, some.shard + 1)))
+        counts = files.counts[pieces]
+        keys = np.repeat(files.piece_keys[pieces], counts)
+        numbers = spread(files.before[pieces], counts).astype(np.uint64)
+        mine = slice(some.first, some.first + len(some.starts))
+        for number in (self.seed, self.draw):
+            keys = _mixed(keys ^ np.uint64(number & (1 << 64) - 1))
+        drawn = _mixed(keys[mine] + numbers[mine]) >> np.uint64(11)
+        return (drawn >= self.low) & (drawn < self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class ByFolder:
+    """Documents of files that lie below one of these folders."""
+
+    files: tuple[str, ...]
+
+    def told(self, store: Store) -> list[Any]:
+        files, mine = _files(store), set(self.files)
+        return [
+            "files",
+            [count if name in mine else -count for name, count in zip(files.names, files.documents, strict=True)],
+        ]
+
+    def mask(self, store: Store, some: Documents) -> Mask:
+        files, mine = _files(store), set(self.files)
+        low, high = np.searchsorted(files.shards, (some.shard, some.shard + 1)).tolist()
+        chosen = np.array([files.names[number] in mine for number in files.numbers[low:high].tolist()], np.bool_)
+        return np.repeat(chosen, files.counts[low:high])[some.first : some.first + len(some.starts)]
+
+
+Split = ByShare | ByFolder
+
+
+def chosen_by(store: Store, splits: tuple[Split, ...]) -> Callable[[Documents], Mask] | None:
+    """Which documents belong to all of these."""
+    if not splits:
+        return None
+
+    def chosen(some: Documents) -> Mask:
+        mask = splits[0].mask(store, some)
+        for split in splits[1:]:
+            mask &= split.mask(store, some)
+        return mask
+
+    return chosen
+
+
+def shares(named: Mapping[str, Any], seed: Any, draw: int) -> dict[str, Split]:
+    """Named shares, end to end, as parts of the whole."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UsageError(f"seed={seed!r} is not a whole number")
+    if not named:
+        raise UsageError("split needs named shares, such as train=0.99, eval=0.01")
+    for name, share in named.items():
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise UsageError(f"{name}={share!r} is not a share: a number above 0 and up to 1")
+    total = sum(named.values())
+    if total > 1 + 1e-9:
+        raise UsageError(
+            f"{', '.join(f'{name}={share}' for name, share in named.items())}: the shares sum to {total:g}, above 1"
+        )
+    found: dict[str, Split] = {}
+    low, upto = 0, 0.0
+    for name, share in named.items():
+        upto += share
+        high = WHOLE if upto > 1 - 1e-9 else round(upto * WHOLE)
+        found[name] = ByShare(seed, draw, low, high)
+        low = high
+    return found
+
+
+def folders(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
+    """Named folders; without names, one for each folder below the root that all files share."""
+    names = _files(store).names
+    paths = {name: re.split(r"[\\/]+", name)[:-1] for name in names}
+    if not named:
+        depth = 0
+        ways = list(paths.values())
+        while ways and all(len(way) > depth and way[depth] == ways[0][depth] for way in ways):
+            depth += 1
+        below = {name: way[depth] for name, way in paths.items() if len(way) > depth}
+        if len(set(below.values())) < 2 or len(below) < len(names):
+            raise UsageError(
+                "by='folder' without names needs every file in one of two or more folders below a common one;"
+                " name them: train='data/train', eval='data/eval'"
+            )
+        return {
+            folder: ByFolder(tuple(n for n in names if below[n] == folder)) for folder in sorted(set(below.values()))
+        }
+    found: dict[str, Split] = {}
+    taken: dict[str, str] = {}
+    for split, folder in named.items():
+        if not isinstance(folder, str) or not folder.strip("/\\"):
+            raise UsageError(f"{split}={folder!r} is not the name of a folder")
+        end = re.split(r"[\\/]+", folder.strip("/\\"))
+        mine = tuple(name for name, way in paths.items() if _passes(way, end))
+        if not mine:
+            some = ", ".join(sorted({"/".join(way[-2:]) for way in paths.values()})[:8])
+            raise UsageError(f"{split}={folder!r}: no file of the store lies below such a folder; its folders: {some}")
+        for name in mine:
+            if taken.setdefault(name, split) != split:
+                raise UsageError(
+                    f"{split}={folder!r} and {taken[name]}={named[taken[name]]!r} both hold {name}; splits are disjoint"
+                )
+        found[split] = ByFolder(mine)
+    return found
+
+
+def _passes(way: list[str], part: list[str]) -> bool:
+    return any(way[at : at + len(part)] == part for at in range(len(way) - len(part) + 1))
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each bit of the result depends on every bit of the number. Frozen: splits of old stores hang on it."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a store, and which documents of each shard are theirs: a line for each stretch of a file in a shard."""
+
+    names: list[str]
+    documents: list[int]
+    keys: list[int]
+    shards: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]  # documents of the file before this stretch
+    piece_keys: npt.NDArray[np.uint64]
+
+
+@lru_cache(maxsize=4)
+def _files(store: Store) -> _Files:
+    """Read from every receipt once: about 0.1 ms a shard, and a page of each file's first document."""
+    names: list[str] = []
+    documents: list[int] = []
+    keys: list[int] = []
+    lines: list[tuple[int, int, int, int, int]] = []
+    first = 0
+    for shard in range(store.num_shards):
+        for piece in store.receipt_of(shard)["pieces"]:
+            if not names or piece["file"] != names[-1]:
+                names.append(piece["file"])
+                documents.append(0)
+                keys.append(0)
+            count = piece["documents"]
+            if count and not documents[-1]:
+                ids = store[first][:FIRST_IDS].astype("<u4")
+                keys[-1] = xxhash.xxh3_64_intdigest(ids.tobytes())
+            lines.append((shard, len(names) - 1, count, documents[-1], keys[-1]))
+            documents[-1] += count
+            first += count
+    shards, numbers, counts, before, line_keys = zip(*lines, strict=True) if lines else ((), (), (), (), ())
+    return _Files(
+        names,
+        documents,
+        keys,
+        np.array(shards, np.int64),
+        np.array(numbers, np.int64),
+        np.array(counts, np.int64),
+        np.array(before, np.int64),
+        np.array(line_keys, np.uint64),
+    )

@@ -1,0 +1,213 @@
+"""The verb `pack`, and what it gives: rows over a store, none of them copied before it is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenmill.errors import UsageError
+from tokenmill.packing.geometry import Geometry, Numbers, PieceRows, StreamRows
+from tokenmill.packing.options import FIELDS, Layout, Look, checked_layout, checked_look
+from tokenmill.packing.plan import VERSION, Plan, kept_plan, sweep, write_plan
+from tokenmill.packing.planning import columns_of, kept, plan_rows, stream_tally
+from tokenmill.packing.rows import Arrays, show
+from tokenmill.packing.splits import Split, chosen_by, folders, shares
+from tokenmill.packing.stats import Stats, Tally
+from tokenmill.store import Store, open_store
+from tokenmill.store.files import canonical, digest
+
+
+def pack(
+    store: Store | str | os.PathLike[str],
+    seq_len: int,
+    *,
+    strategy: str = "concat",
+    stride: int | None = None,
+    overlap: int | None = None,
+    tail: str = "keep",
+    row_start: str = "anywhere",
+    long_docs: str = "split",
+    min_doc_tokens: int = 0,
+    buckets: Any = None,
+    padding_side: str = "right",
+    pad_id: int | None = None,
+    labels: str = "same",
+    no_loss: Any = ("padding",),
+    fields: Any = FIELDS,
+    extra: Any = (),
+    dtype: Any = "int64",
+) -> View:
+    """Rows of `seq_len` positions over a store. No token is copied; `view.stats` says what it costs.
+
+    strategy: what a row is made of.
+        "concat"    documents end to end, cut every `seq_len` tokens, or every `stride` (= seq_len - `overlap`). Loses nothing but
+                    a `tail="drop"`; splits most documents. With `row_start="document"` every row begins at a document and what
+                    does not fit behind it is cut off: about a third of web text at 2048. Instant: needs no plan.
+        "best_fit"  whole documents, chosen so that rows are full; only what is longer than a row is split. Loses nothing.
+                    A plan of 13 bytes a document, made at some million documents a second.
+        "pad"       a document a row, padded: mostly padding for short documents. `buckets` are narrower widths for them.
+        "windows"   a document a row, and for long ones overlapping rows, `overlap` tokens each.
+    long_docs: documents above `seq_len` are "split", or cut to it by "truncate", or left out by "drop"; those below
+        `min_doc_tokens` are always left out.
+    labels: "same" as the ids, for models that shift them inside, or "shifted": at each position the token that follows.
+    no_loss: what gets label -100: "padding", "first" (tokens that would be predicted from another document),
+        "overlap" (tokens that were in the row before).
+    fields, extra: the arrays of a row; leaving out fields that are not needed saves their time. `extra` may have
+        "attention_mask", "block_mask", "block_mask_4d" (all int8) and "cu_seqlens" (with "max_seqlen").
+    """
+    opened = store if isinstance(store, Store) else open_store(store)
+    layout = checked_layout(seq_len, strategy, stride, overlap, tail, row_start, long_docs, min_doc_tokens, buckets)
+    tokenizer = opened.tokenizer
+    look = checked_look(
+        padding_side,
+        pad_id,
+        labels,
+        no_loss,
+        fields,
+        extra,
+        dtype,
+        eos_id=tokenizer.eos_id,
+        vocab_size=tokenizer.vocab_size,
+    )
+    return View(opened, layout, look)
+
+
+class View:
+    """Rows of a store. `view[i]` is row i, `view.rows(indices)` are many at once, as dicts of arrays.
+
+    Opening costs milliseconds once the plan is made. Views are safe to send to other processes: no token travels.
+    """
+
+    def __init__(self, store: Store, layout: Layout, look: Look, splits: tuple[Split, ...] = ()) -> None:
+        self.store, self.layout, self.look, self.splits = store, layout, look, splits
+        self._plan = self._kept_plan() if self._needs_plan() else None
+        self._geometry: Geometry = (
+            StreamRows(store, layout, self._plan)
+            if layout.strategy == "concat" or self._plan is None
+            else PieceRows(store, layout, self._plan)
+        )
+
+    def __len__(self) -> int:
+        return len(self._geometry)
+
+    def __getitem__(self, index: int | slice) -> Arrays:
+        if isinstance(index, slice):
+            return self.rows(range(*index.indices(len(self))))
+        found = self.rows([index])
+        return {name: value if name in ("cu_seqlens", "max_seqlen") else value[0] for name, value in found.items()}
+
+    def __iter__(self) -> Iterator[Arrays]:
+        return (self[i] for i in range(len(self)))
+
+    def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
+        return View, (self.store, self.layout, self.look, self.splits)
+
+    def __repr__(self) -> str:
+        return f"View({str(self.store.path)!r}, {self.layout.strategy}, rows={len(self):,}, seq_len={self.seq_len:,})"
+
+    @property
+    def seq_len(self) -> int:
+        return self.layout.seq_len
+
+    @property
+    def strategy(self) -> str:
+        return self.layout.strategy
+
+    @property
+    def buckets(self) -> list[tuple[int, int, int]]:
+        """The widths of rows: (width, first row, rows)."""
+        widths = (self._plan and self._plan.facts["widths"]) or [(self.seq_len, len(self))]
+        firsts = np.cumsum([0, *(rows for _, rows in widths)]).tolist()
+        return [(width, first, rows) for (width, rows), first in zip(widths, firsts, strict=False)]
+
+    def rows(self, indices: Any) -> Arrays:
+        """Rows by number, stacked: a dict of arrays (len(indices), seq_len)."""
+        return show(self.store, self._geometry, self.look, self._checked(indices))
+
+    def documents(self, index: int) -> list[tuple[int, int, int]]:
+        """What a row holds: (document, start, stop), so that `store[document][start:stop]` are its tokens, in order."""
+        wanted = self._checked([index])
+        pieces = self._geometry.pieces(wanted, self._geometry.stretches(wanted))
+        found = []
+        for start, length in zip(pieces.starts.tolist(), pieces.lengths.tolist(), strict=True):
+            document, offset = self.store.document_at(start)
+            found.append((document, offset, offset + length))
+        return found
+
+    @cached_property
+    def stats(self) -> Stats:
+        """What this packing costs. Kept with the plan; for `concat`, counted from the documents' ends at first use."""
+        if self._plan is not None:
+            facts = self._plan.facts["stats"]
+            return Stats(**{**facts, "lengths": [tuple(each) for each in facts["lengths"]]})
+        tally = Tally()
+        for _ in kept(self.store, self.layout, None, tally):
+            pass
+        stream_tally(self.store, self.layout, None, tally, self.store.num_tokens)
+        return tally.stats(self.seq_len)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the store's tokens and with whatever changes a row."""
+        look = self.look
+        return digest(canonical([self._key, look.padding_side, look.pad_id, look.labels, look.no_loss]))
+
+    def split(self, *, by: str = "document", seed: int = 0, **named: Any) -> dict[str, View]:
+        """Views of some documents each, no document in two of them.
+
+        `view.split(train=0.99, eval=0.01)`: by shares of the documents. A document stays on its side when others are
+        appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")`: by the
+        folders their files are in; without names, one view for each.
+        """
+        if by not in ("document", "folder"):
+            raise UsageError(f"by={by!r} is not one of 'document', 'folder'")
+        found = shares(named, seed, len(self.splits)) if by == "document" else folders(self.store, named)
+        return {name: View(self.store, self.layout, self.look, (*self.splits, split)) for name, split in found.items()}
+
+    def _checked(self, indices: Any) -> Numbers:
+        index = np.asarray(indices)
+        if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+            raise UsageError(
+                f"rows are asked for by a list of whole numbers, not by {type(indices).__name__} {indices!r:.60}"
+            )
+        count = len(self)
+        index = index.astype(np.int64, copy=False)
+        values = index.tolist()  # for a batch, Python's min and max are the quicker ones
+        if values and (min(values) < 0 or max(values) >= count):
+            wrong = index[(index < -count) | (index >= count)]
+            if len(wrong):
+                raise IndexError(f"row {wrong[0]} of a view of {count:,} rows")
+            index = np.where(index < 0, index + count, index)
+        return index
+
+    def _needs_plan(self) -> bool:
+        """A stream of the whole store is arithmetic."""
+        layout = self.layout
+        plain = layout.strategy == "concat" and layout.row_start == "anywhere" and layout.keeps_all
+        return bool(self.splits) or not plain
+
+    @cached_property
+    def _key(self) -> str:
+        told = [split.told(self.store) for split in self.splits]
+        return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), told]))[:24]
+
+    def _kept_plan(self) -> Plan:
+        return kept_plan(self.store.path, self._key, self._write_plan)
+
+    def _write_plan(self, folder: Path) -> None:
+        tally = Tally()
+        parts = plan_rows(self.store, self.layout, chosen_by(self.store, self.splits), tally)
+
+        def facts() -> dict[str, Any]:
+            stats = asdict(tally.stats(self.seq_len))
+            return {"store": self.store.fingerprint, "stream": tally.stream, "widths": tally.widths, "stats": stats}
+
+        write_plan(folder, self._key, columns_of(self.layout), parts, facts)
+        if folder.parent == self.store.path:
+            sweep(folder, self.store.fingerprint)

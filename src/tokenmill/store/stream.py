@@ -1,0 +1,97 @@
+"""A store as one stream: every token has a place, from 0 to `num_tokens`, whatever shard it lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import CorruptError
+from tokenmill.store.store import Store
+
+DOCUMENTS_AT_ONCE = 1 << 20
+SHARDS_AT_ONCE = 256  # opening a file costs more than searching one
+Places = npt.NDArray[np.int64]
+
+
+class Documents(NamedTuple):
+    """Some documents of one shard, in order: where each starts in the stream and its tokens."""
+
+    shard: int
+    first: int  # the first of them, counted in the shard
+    starts: Places
+    lengths: Places
+
+
+def documents(store: Store) -> Iterator[Documents]:
+    """All documents, some at a time: 16 bytes each, and only the shards' ends are read."""
+    for shard, tokens in enumerate(store.manifest.shard_tokens):
+        ends = store.ends_of(shard)
+        base = store.token_starts[shard]
+        if (int(ends[-1]) if len(ends) else 0) != tokens:
+            raise _damaged(store, shard)
+        previous = 0
+        for first in range(0, len(ends), DOCUMENTS_AT_ONCE):
+            some = ends[first : first + DOCUMENTS_AT_ONCE]
+            lengths = np.diff(some, prepend=previous)
+            if lengths.min() < 0:
+                raise _damaged(store, shard)
+            yield Documents(shard, first, some - lengths + base, lengths)
+            previous = int(some[-1])
+
+
+def slices(store: Store, starts: Places, lengths: Places) -> list[npt.NDArray[np.unsignedinteger]]:
+    """Stretches of the stream, mapped and not copied (but for one that goes on in the next shard). None may be empty."""
+    found = []
+    shards = store.token_ends.searchsorted(starts, "right")
+    token_starts, ids_of = store.token_starts, store.ids_of
+    for start, length, shard in zip(starts.tolist(), lengths.tolist(), shards.tolist(), strict=True):
+        local = start - token_starts[shard]
+        part = ids_of(shard)[local : local + length]
+        if len(part) < length:
+            part = np.concatenate([part, *_following(store, shard + 1, length - len(part))])
+        found.append(part)
+    return found
+
+
+def _following(store: Store, shard: int, length: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    while length:
+        part = store.ids_of(shard)[:length]
+        yield part
+        shard, length = shard + 1, length - len(part)
+
+
+def ends_within(store: Store, starts: Places, stops: Places) -> tuple[Places, Places]:
+    """Where documents end in each stretch, its own end included: how many ends in each, and all of them in order."""
+    if len(store) <= DOCUMENTS_AT_ONCE and store.num_shards <= SHARDS_AT_ONCE:
+        ends = store.stream_ends
+        low, high = ends.searchsorted(starts, "right"), ends.searchsorted(stops, "right")
+        counts = high - low
+        return counts, ends[spread(low, counts)]
+    found = [_ends_within(store, start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return np.array([len(part) for part in found], np.int64), np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def spread(first: Places, counts: Places) -> Places:
+    """The integers from each `first` on, as many as its count, one after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - ends + counts, counts)
+
+
+def _ends_within(store: Store, start: int, stop: int) -> Places:
+    parts = []
+    shard = int(store.token_ends.searchsorted(start, "right"))
+    while start < stop:
+        ends = store.ends_of(shard)
+        shard_end, base = int(store.token_ends[shard]), store.token_starts[shard]
+        low, high = ends.searchsorted((start - base, min(stop, shard_end) - base), "right")
+        parts.append(ends[low:high] + base)
+        start, shard = shard_end, shard + 1
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _damaged(store: Store, shard: int) -> CorruptError:
+    name = f"{store.manifest.shard_ids[shard]}.ends.npy"
+    return CorruptError(f"{store.path}: shards/{name} is damaged; run: tokenmill verify {store.path} --repair")
