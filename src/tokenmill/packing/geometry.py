@@ -15,6 +15,7 @@ from tokenmill.store import Store
 from tokenmill.store.stream import ends_within, spread
 
 Numbers = npt.NDArray[np.int64]
+ROWS_AT_ONCE = 1024
 
 
 class Stretches(NamedTuple):
@@ -27,23 +28,32 @@ class Stretches(NamedTuple):
 
 
 class RowPieces(NamedTuple):
-    """What each row holds of each document."""
+    """What rows hold of each document, laid out flat: row after row, a width of positions each."""
 
     rows: Numbers
-    starts: Numbers
+    places: Numbers
     lengths: Numbers
-    continues: npt.NDArray[np.bool_]  # the token behind the piece, in `follows`, is of the same document
-    follows: Numbers  # the token that follows it outside of the row, in the store's stream; -1 for none
+    in_rows: Numbers  # how many pieces each row has
 
 
 class Geometry(Protocol):
-    """Rows by number. `index` is always an array of valid row numbers."""
+    """Rows by number. `index` is always an array of valid row numbers; `places` is where their tokens begin, laid out flat."""
 
     def __len__(self) -> int: ...
+
     def width(self, index: Numbers) -> int: ...
+
     def stretches(self, index: Numbers) -> Stretches: ...
-    def pieces(self, index: Numbers, stretches: Stretches) -> RowPieces: ...
-    def seen(self, index: Numbers) -> Numbers: ...
+
+    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces: ...
+
+    def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """The token that follows each piece outside of its row, by its place in the store or -1; is it of that document?"""
+        ...
+
+    def seen(self, index: Numbers) -> Numbers:
+        """How many tokens of each row were in the row before."""
+        ...
 
 
 class StreamRows:
@@ -55,6 +65,7 @@ class StreamRows:
         self.length = plan.facts["stream"] if plan else store.num_tokens
         row_starts = self.columns.get("row_starts")
         self.count = len(row_starts) if row_starts is not None else stream_rows(self.length, layout)
+        self._rows, self._full = np.arange(ROWS_AT_ONCE), np.full(ROWS_AT_ONCE, layout.seq_len)  # for most batches
 
     def __len__(self) -> int:
         return self.count
@@ -66,9 +77,12 @@ class StreamRows:
         return np.where(index > 0, self.layout.seq_len - self.layout.stride, 0)
 
     def stretches(self, index: Numbers) -> Stretches:
+        count = len(index)
+        if not self.columns and count <= ROWS_AT_ONCE and self.count - 1 not in index.tolist():
+            return Stretches(self._rows[:count], index * self.layout.stride, self._full[:count], self._full[:count])
         first = self.columns["row_starts"].take(index) if "row_starts" in self.columns else index * self.layout.stride
         filled = np.minimum(self.length - first, self.layout.seq_len)
-        rows = np.arange(len(index))
+        rows = np.arange(count)
         if not self.columns:
             return Stretches(rows, first, filled, filled)
         run_ends = self.columns["run_ends"]
@@ -81,31 +95,31 @@ class StreamRows:
         lengths = np.minimum(end, (first + filled)[rows]) - begin_here
         return Stretches(rows, self.columns["runs"].take(runs) + begin_here - begin, lengths, filled)
 
-    def pieces(self, index: Numbers, stretches: Stretches) -> RowPieces:
+    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
         starts, stops = stretches.starts, stretches.starts + stretches.lengths
+        begins = _laid_out(stretches, places)
         counts, ends = ends_within(self.store, starts, stops)
-        owner = np.repeat(np.arange(len(starts)), counts)
-        inner = ends < stops[owner]
-        inner[1:] &= (ends[1:] != ends[:-1]) | (owner[1:] != owner[:-1])  # an empty document ends where another does
-        each = 1 + np.bincount(owner[inner], minlength=len(starts))
-        last = np.cumsum(each) - 1
-        begins = np.empty(int(each.sum()), np.int64)
-        is_first = np.zeros(len(begins), np.bool_)
-        is_first[last + 1 - each] = True
-        begins[is_first], begins[~is_first] = starts, ends[inner]
-        finishes = np.append(begins[1:], 0)
-        finishes[last] = stops
-        follows, continues = np.full(len(begins), -1), np.zeros(len(begins), np.bool_)
-        if "row_starts" not in self.columns and len(begins):
-            row_last = last[np.append(stretches.rows[1:] != stretches.rows[:-1], True)]
-            after = self._places(index * self.layout.stride + stretches.filled)
-            ended = np.zeros(len(starts), np.bool_)
-            ended[owner[ends == stops[owner]]] = True
-            follows[row_last] = after
-            continues[row_last] = (after == finishes[row_last]) & ~ended[
-                np.repeat(np.arange(len(starts)), each)[row_last]
-            ]
-        return RowPieces(np.repeat(stretches.rows, each), begins, finishes - begins, continues, follows)
+        inner = ends + np.repeat(begins - starts, counts)
+        borders = np.sort(np.concatenate((begins, inner[ends < np.repeat(stops, counts)])))
+        borders = borders[np.append(True, borders[1:] != borders[:-1])[: len(borders)]]  # empty documents end twice
+        rows = places.searchsorted(borders, "right") - 1
+        in_rows = np.bincount(rows, minlength=len(places))
+        lengths = np.append(borders[1:], 0)[: len(borders)] - borders
+        last = np.cumsum(in_rows) - 1
+        lengths[last] = places + stretches.filled - borders[last]
+        return RowPieces(rows, borders, lengths, in_rows)
+
+    def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        follows, continues = np.full(len(pieces.rows), -1), np.zeros(len(pieces.rows), np.bool_)
+        if "row_starts" not in self.columns:
+            last = np.append(stretches.rows[1:] != stretches.rows[:-1], True)[: len(stretches.rows)]
+            stops = (stretches.starts + stretches.lengths)[last]
+            next_tokens = self._places(index * self.layout.stride + stretches.filled)
+            ended, _ = ends_within(self.store, stops - 1, stops)
+            row_last = np.cumsum(pieces.in_rows) - 1
+            follows[row_last] = next_tokens
+            continues[row_last] = (next_tokens == stops) & (ended == 0)
+        return follows, continues
 
     def _places(self, tokens: Numbers) -> Numbers:
         """Where tokens of this stream lie in the store; -1 behind the last."""
@@ -150,11 +164,14 @@ class PieceRows:
             raise CorruptError(f"{self.starts.path} is not the plan of such rows; remove it and pack again")
         return Stretches(rows, self.starts.take(number), lengths, filled)
 
-    def pieces(self, index: Numbers, stretches: Stretches) -> RowPieces:
+    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
+        in_rows = np.bincount(stretches.rows, minlength=len(places))
+        return RowPieces(stretches.rows, _laid_out(stretches, places), stretches.lengths, in_rows)
+
+    def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         _, number = self._numbers(index)
         continues = (self.flags.take(number) & CONTINUES) > 0
-        follows = np.where(continues, stretches.starts + stretches.lengths, -1)
-        return RowPieces(stretches.rows, stretches.starts, stretches.lengths, continues, follows)
+        return np.where(continues, stretches.starts + stretches.lengths, -1), continues
 
     def _numbers(self, index: Numbers) -> tuple[Numbers, Numbers]:
         """The pieces of these rows."""
@@ -164,3 +181,13 @@ class PieceRows:
         low = np.where(index > 0, self.row_ends.take(np.maximum(index - 1, 0)), 0)
         counts = self.row_ends.take(index) - low
         return np.repeat(rows, counts), spread(low, counts)
+
+
+def _laid_out(stretches: Stretches, places: Numbers) -> Numbers:
+    """Where stretches go: one behind the other from where their row begins."""
+    if len(stretches.rows) == len(places):
+        return places  # one each
+    before = np.cumsum(stretches.lengths) - stretches.lengths
+    row_first = stretches.rows.searchsorted(np.arange(len(places)))
+    laid_out: Numbers = (places - before[row_first])[stretches.rows] + before
+    return laid_out

@@ -56,6 +56,8 @@ class Look:
     extra: tuple[str, ...]
     dtype: str
 
+    tells_documents: bool  # whether arrays other than labels depend on where documents begin
+
 
 def checked_layout(
     seq_len: Any,
@@ -123,14 +125,16 @@ def checked_look(
     vocab_size: int,
 ) -> Look:
     """How rows are to be shown; what these arguments cannot mean is a UsageError."""
+    fields, extra = _some_of("fields", fields, FIELDS), _some_of("extra", extra, EXTRA)
     look = Look(
         padding_side=_one_of("padding_side", padding_side, ("right", "left")),
         pad_id=(eos_id or 0) if pad_id is None else _integer("pad_id", pad_id, 0, max(vocab_size, 1) - 1),
         labels=_one_of("labels", labels, ("same", "shifted")),
         no_loss=_some_of("no_loss", no_loss, NO_LOSS),
-        fields=_some_of("fields", fields, FIELDS),
-        extra=_some_of("extra", extra, EXTRA),
+        fields=fields,
+        extra=extra,
         dtype=_one_of("dtype", getattr(dtype, "__name__", None) or getattr(dtype, "name", dtype), ("int64", "int32")),
+        tells_documents=not {"input_ids", "labels", "attention_mask"}.issuperset((*fields, *extra)),
     )
     if look.dtype == "int32" and vocab_size > LONGEST:
         raise UsageError(f"dtype='int32' cannot hold the ids of a vocabulary of {vocab_size:,}; use 'int64'")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, lru_cache
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,6 @@ from tokenmill.store.stream import slices
 
 IGNORED = -100  # the label that cross-entropy leaves out
 Arrays = dict[str, Any]
-_WITH_IDS = {"input_ids", "labels"}
-_WITHOUT_PIECES = {"input_ids", "labels", "attention_mask"}  # what needs no search for documents
 
 
 def show(store: Store, geometry: Geometry, look: Look, index: Numbers) -> Arrays:
@@ -34,7 +32,7 @@ class _Batch:
         self.shape = (len(index), self.width)
         self.stretches = geometry.stretches(index)
         self.short = min(self.stretches.filled.tolist(), default=self.width) < self.width
-        self.ids = self._ids() if _WITH_IDS.intersection(look.fields) else np.empty(0, store.dtype)
+        self.ids = self._ids() if "input_ids" in look.fields or "labels" in look.fields else np.empty(0, store.dtype)
 
     def arrays(self) -> Arrays:
         look = self.look
@@ -46,7 +44,7 @@ class _Batch:
             found["input_ids"].reshape(-1)[:] = self.ids
         if "labels" in found:
             self._labels(found["labels"], found.get("input_ids"))
-        if not _WITHOUT_PIECES.issuperset((*look.fields, *look.extra)):
+        if look.tells_documents:
             self._documents(found)
         if "attention_mask" in look.extra:
             found["attention_mask"] = (~self.padding).astype(np.int8)
@@ -54,7 +52,7 @@ class _Batch:
 
     def _ids(self) -> npt.NDArray[np.unsignedinteger]:
         """The tokens of all rows with their padding, flat, as the store has them."""
-        parts = slices(self.store, self.stretches.starts, self.stretches.lengths)
+        parts = slices(self.store, self.stretches.starts.tolist(), self.stretches.lengths.tolist())
         if self.short:
             padding = np.full(self.width, self.look.pad_id, self.store.dtype)
             room, right = (self.width - self.stretches.filled).tolist(), self.look.padding_side == "right"
@@ -71,7 +69,7 @@ class _Batch:
         if look.labels == "same":
             flat[:] = self.ids if ids is None else ids.reshape(-1)
             if "first" in look.no_loss:
-                flat[self._places(self.pieces)] = IGNORED
+                flat[self.pieces.places] = IGNORED
         else:
             flat[:-1] = self.ids[1:]
             if self.short:
@@ -80,27 +78,26 @@ class _Batch:
         if self.short and "padding" in look.no_loss:
             labels[self.padding] = IGNORED
         if "overlap" in look.no_loss:
-            before = np.arange(flat.size).reshape(self.shape) - self.row_places[:, None]
+            before = _upto(flat.size).reshape(self.shape) - self.row_places[:, None]
             seen = np.minimum(self.geometry.seen(self.index), self.stretches.filled)
             labels[(before >= 0) & (before < seen[:, None])] = IGNORED
 
     def _follow(self, flat: npt.NDArray[Any]) -> None:
         """Shifted labels where a piece ends: what follows it in the store, in the row, or nothing."""
         pieces = self.pieces
-        last = self._places(pieces) + pieces.lengths - 1
-        flat[last[np.cumsum(self._pieces_of_rows) - 1]] = IGNORED
-        elsewhere = np.flatnonzero(pieces.follows >= 0)
-        if len(elsewhere):
-            one_each = slices(self.store, pieces.follows[elsewhere], np.ones(len(elsewhere), np.int64))
-            flat[last[elsewhere]] = np.concatenate(one_each)
+        follows, continues = self.geometry.after(self.index, self.stretches, pieces)
+        last = pieces.places + pieces.lengths - 1
+        flat[last[np.cumsum(pieces.in_rows) - 1]] = IGNORED
+        elsewhere = follows >= 0
+        if elsewhere.any():
+            flat[last[elsewhere]] = np.concatenate(slices(self.store, follows[elsewhere].tolist(), repeat(1)))
         if "first" in self.look.no_loss:
-            flat[last[~pieces.continues]] = IGNORED
+            flat[last[~continues]] = IGNORED
 
     def _documents(self, found: Arrays) -> None:
         """Everything that tells documents apart. Padding is laid out as a piece of its own, with number -1."""
-        look, pieces, counts = self.look, self.pieces, self._pieces_of_rows
-        begins, lengths = self._places(pieces), pieces.lengths
-        numbers = np.arange(len(begins)) - np.repeat(np.cumsum(counts) - counts, counts)
+        look, (_, begins, lengths, in_rows) = self.look, self.pieces
+        numbers = np.arange(len(begins)) - np.repeat(np.cumsum(in_rows) - in_rows, in_rows)
         if self.short:
             room = self.width - self.stretches.filled
             padded = np.flatnonzero(room)
@@ -111,7 +108,7 @@ class _Batch:
             numbers = np.concatenate((numbers, np.full(len(at), -1)))[order]
         if "position_ids" in found:
             flat = found["position_ids"].reshape(-1)
-            np.subtract(np.arange(flat.size), np.repeat(begins, lengths), out=flat, casting="same_kind")
+            np.subtract(_upto(flat.size), np.repeat(begins, lengths), out=flat, casting="same_kind")
             if self.short:
                 found["position_ids"][self.padding] = 0
         if "document_ids" in found:
@@ -128,11 +125,7 @@ class _Batch:
 
     @cached_property
     def pieces(self) -> RowPieces:
-        return self.geometry.pieces(self.index, self.stretches)
-
-    @cached_property
-    def _pieces_of_rows(self) -> Numbers:
-        return np.bincount(self.pieces.rows, minlength=self.shape[0])
+        return self.geometry.pieces(self.stretches, self.row_places)
 
     @cached_property
     def row_places(self) -> Numbers:
@@ -146,11 +139,8 @@ class _Batch:
         place, filled = np.arange(self.width), self.stretches.filled[:, None]
         return place >= filled if self.look.padding_side == "right" else place < self.width - filled
 
-    def _places(self, pieces: RowPieces) -> Numbers:
-        """Where pieces go: one behind the other from where their row begins."""
-        if len(pieces.rows) == self.shape[0]:
-            return self.row_places  # one each
-        before = np.cumsum(pieces.lengths) - pieces.lengths
-        row_first = np.cumsum(self._pieces_of_rows) - self._pieces_of_rows
-        places: Numbers = (self.row_places - before[row_first])[pieces.rows] + before
-        return places
+
+@lru_cache(maxsize=1)
+def _upto(count: int) -> Numbers:
+    """The positions of a batch; kept, since most batches are of one size."""
+    return np.arange(count)

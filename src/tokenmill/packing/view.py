@@ -132,12 +132,14 @@ class View:
 
     def documents(self, index: int) -> list[tuple[int, int, int]]:
         """What a row holds: (document, start, stop), so that `store[document][start:stop]` are its tokens, in order."""
-        wanted = self._checked([index])
-        pieces = self._geometry.pieces(wanted, self._geometry.stretches(wanted))
+        stretches = self._geometry.stretches(self._checked([index]))
         found = []
-        for start, length in zip(pieces.starts.tolist(), pieces.lengths.tolist(), strict=True):
-            document, offset = self.store.document_at(start)
-            found.append((document, offset, offset + length))
+        for start, length in zip(stretches.starts.tolist(), stretches.lengths.tolist(), strict=True):
+            while length:
+                document, offset = self.store.document_at(start)
+                here = min(length, len(self.store[document]) - offset)
+                found.append((document, offset, offset + here))
+                start, length = start + here, length - here
         return found
 
     @cached_property

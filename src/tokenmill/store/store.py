@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -55,10 +57,10 @@ class Store:
         self.path = path
         self.manifest = manifest
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
-        self.token_ends = np.cumsum(np.asarray(manifest.shard_tokens, np.int64))  # of each shard, in the stream of all
-        self.token_starts: list[int] = [0, *self.token_ends.tolist()]
-        self._open_ids: dict[int, npt.NDArray[Any]] = {}
-        self._open_ends: dict[int, npt.NDArray[Any]] = {}
+        self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all
+        self.token_starts = [0, *self.token_ends]
+        self.mapped_ids: dict[int, npt.NDArray[Any]] = {}
+        self.mapped_ends: dict[int, npt.NDArray[Any]] = {}
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
 
     def __len__(self) -> int:
@@ -150,7 +152,7 @@ class Store:
         """Which document a token of the stream belongs to, and which of its tokens it is."""
         if not 0 <= token < self.num_tokens:
             raise IndexError(f"token {token} of a store of {self.num_tokens} tokens")
-        shard = int(self.token_ends.searchsorted(token, "right"))
+        shard = bisect_right(self.token_ends, token)
         ends, local = self.ends_of(shard), token - self.token_starts[shard]
         number = int(ends.searchsorted(local, "right"))
         before = int(self._document_ends[shard]) - self.manifest.shard_documents[shard]
@@ -198,19 +200,19 @@ class Store:
 
     def ids_of(self, shard: int) -> npt.NDArray[Any]:
         """The ids of one shard, mapped."""
-        column = self._open_ids.get(shard)
+        column = self.mapped_ids.get(shard)
         if column is None:
-            column = self._open_ids[shard] = self._column(
-                shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self._open_ids
+            column = self.mapped_ids[shard] = self._column(
+                shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self.mapped_ids
             )
         return column
 
     def ends_of(self, shard: int) -> npt.NDArray[np.int64]:
         """Where the documents of one shard end in it, mapped."""
-        column = self._open_ends.get(shard)
+        column = self.mapped_ends.get(shard)
         if column is None:
-            column = self._open_ends[shard] = self._column(
-                shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard], self._open_ends
+            column = self.mapped_ends[shard] = self._column(
+                shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard], self.mapped_ends
             )
         return column
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,15 +43,15 @@ def documents(store: Store) -> Iterator[Documents]:
             previous = int(some[-1])
 
 
-def slices(store: Store, starts: Places, lengths: Places) -> list[npt.NDArray[np.unsignedinteger]]:
+def slices(store: Store, starts: list[int], lengths: Iterable[int]) -> list[npt.NDArray[np.unsignedinteger]]:
     """Stretches of the stream, mapped and not copied (but for one that goes on in the next shard). None may be empty."""
     found = []
-    shards = store.token_ends.searchsorted(starts, "right")
-    token_starts, ids_of = store.token_starts, store.ids_of
-    for start, length, shard in zip(starts.tolist(), lengths.tolist(), shards.tolist(), strict=True):
-        local = start - token_starts[shard]
-        part = ids_of(shard)[local : local + length]
-        if len(part) < length:
+    shard_starts, shard_ends, mapped = store.token_starts, store.token_ends, store.mapped_ids
+    for start, length in zip(starts, lengths, strict=False):
+        shard = bisect_right(shard_ends, start)  # over a list: for one value quicker than numpy's search
+        local = start - shard_starts[shard]
+        part = (mapped[shard] if shard in mapped else store.ids_of(shard))[local : local + length]
+        if start + length > shard_ends[shard]:
             part = np.concatenate([part, *_following(store, shard + 1, length - len(part))])
         found.append(part)
     return found
@@ -82,10 +83,10 @@ def spread(first: Places, counts: Places) -> Places:
 
 def _ends_within(store: Store, start: int, stop: int) -> Places:
     parts = []
-    shard = int(store.token_ends.searchsorted(start, "right"))
+    shard = bisect_right(store.token_ends, start)
     while start < stop:
         ends = store.ends_of(shard)
-        shard_end, base = int(store.token_ends[shard]), store.token_starts[shard]
+        shard_end, base = store.token_ends[shard], store.token_starts[shard]
         low, high = ends.searchsorted((start - base, min(stop, shard_end) - base), "right")
         parts.append(ends[low:high] + base)
         start, shard = shard_end, shard + 1
