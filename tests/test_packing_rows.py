@@ -27,6 +27,7 @@ from packing_reference import (
     spread,
     stats_of,
     stream_of,
+    width_of,
     write_store,
 )
 
@@ -146,7 +147,8 @@ def check_tokens(view, documents, o, rows):
 def corpora(draw, lengths=(1, 2, 3, 4, 5, 8, 13, 200)):
     """A row length, documents around it, and where shards end."""
     length = draw(st.sampled_from(lengths))
-    edges = [0, 1, 2, length - 1, length, length + 1, 2 * length, 3 * length, 3 * length + 1, 7 * length + 2]
+    half = length // 2 + 1  # two of them do not fit into a row
+    edges = [0, 1, 2, half, half, length - 1, length, length + 1, length + half, 2 * length, 3 * length + 1, 7 * length]
     size = st.one_of(st.sampled_from(edges if length < 50 else [0, 1, 2, 60]), st.integers(0, min(4 * length, 40)))
     documents = numbered(draw(st.lists(size, min_size=draw(st.sampled_from([0, 4])), max_size=12)))
     return length, documents, draw(st.lists(st.integers(0, 12), max_size=3))
@@ -289,6 +291,20 @@ def test_each_token_is_learned_once_for_each_way_to_learn_it(data):
             assert labels[labels != -100].tolist() == following[strategy]
 
 
+def test_rows_of_buckets_are_as_wide_as_the_widest_asked_for():
+    documents = numbered([5, 0, 12, 1, 8, 30, 3, 7])
+    o = Options(seq_len=16, strategy="pad", buckets=(2, 5, 8))
+    rows = rows_of(documents, o)
+    widths = [width_of(row, o) for row in rows]
+    with store_of(documents) as store:
+        view = tm.pack(store, **o.arguments())
+        assert [len(view[i]["input_ids"]) for i in range(len(view))] == widths == sorted(widths)
+        counted = [(width, widths.index(width), widths.count(width)) for width in (2, 5, 8, 16)]
+        assert [tuple(bucket) for bucket in view.buckets] == counted
+        for wanted in ([0, 1], [2, 0], [len(rows) - 1, 0]):
+            check_arrays(view.rows(wanted), arrays_of(documents, o, rows, wanted, EOS, False), extra=())
+
+
 # The edges, by name.
 
 CORPORA = {
@@ -375,6 +391,35 @@ def test_best_fit_keeps_its_rules_on_thousands_of_documents(length):
         o = Options(seq_len=length, strategy="best_fit")
         view = tm.pack(store, **o.arguments())
         check_best_fit(documents, o, pieces_told(view))
+
+
+@pytest.mark.parametrize(
+    ("other", "lengths"),
+    [
+        ("worst fit", [4, 13, 4, 5, 12]),
+        ("first fit", [9, 2, 15, 7, 3, 4]),
+        ("best fit in corpus order", [6, 6, 14, 14]),
+    ],
+)
+def test_best_fit_decreasing_takes_two_rows_where_others_take_three(other, lengths):
+    documents = numbered(lengths)
+    with store_of(documents) as store:
+        assert len(tm.pack(store, 20, strategy="best_fit")) == 2, f"that is {other}"
+
+
+@pytest.mark.parametrize("labels", ["same", "shifted"])
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [([6] * 10, 10), ([6] * 8 + [16], 9), ([16] + [9] * 4, 6), ([16, 16, 16, 6, 6], 6)],
+)
+def test_best_fit_never_cuts_a_document_that_fits_into_a_row(lengths, rows, labels):
+    """Rows of 10 stay open rather than that; parts of longer documents fill them where there are some."""
+    documents = numbered(lengths)
+    o = Options(seq_len=10, strategy="best_fit", labels=labels)
+    with store_of(documents) as store:
+        view = tm.pack(store, **o.arguments())
+        check_view(view, documents, o, [0, 1], extra=())
+        assert (len(view), view.stats.documents_split) == (rows, sum(n > 10 for n in lengths))
 
 
 @pytest.mark.parametrize("labels", ["same", "shifted"])

@@ -250,6 +250,8 @@ def test_by_folder_takes_the_files_below_a_folder_of_that_name(filed):
     assert files_of(filed, only["rest"]) == {"training/c.txt"}
     with pytest.raises(tm.errors.UsageError, match="ata/train"):
         view.split(by="folder", train="ata/train")
+    with pytest.raises(tm.errors.UsageError, match=r"deep.*train"):  # a document cannot be in both
+        view.split(by="folder", train="train", deep="deep")
 
 
 def test_by_folder_without_names_gives_each_folder_below_the_common_root(filed):

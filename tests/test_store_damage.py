@@ -70,10 +70,8 @@ def flip(path: Path, byte: int, bit: int = 0) -> None:
 def mend_by_hand(path: Path, body: dict) -> None:
     """Write a manifest, changed by someone who knows how to make its checksum right."""
     del body["checksum"]
-    lines = [
-        f"{json.dumps(k)}: {canonical(v).decode()}" for k, v in {**body, "checksum": digest(canonical(body))}.items()
-    ]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    text = "{\n" + ",\n".join(f"{json.dumps(k)}: {canonical(v).decode()}" for k, v in body.items())
+    path.write_text(f'{text},\n"checksum": "{digest(text.encode())}"\n}}\n')
 
 
 def snapshot(store: Path) -> dict[str, tuple[int, int, bytes]]:

@@ -62,8 +62,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def checked_name(name: Any) -> str:
-    """A shard id from a file, which must be a plain word: names never lead out of the store's folder."""
-    if not isinstance(name, str) or not re.fullmatch(r"[0-9a-z][0-9a-z_-]{0,99}", name):
-        raise CorruptError(f"manifest names a shard {name!r}, which no store has; the file is damaged or was forged")
-    return name
+def checked_names(names: list[Any]) -> None:
+    """Shard ids from a file must be plain words: names never lead out of the store's folder."""
+    try:
+        plain = re.fullmatch(
+            r"([0-9a-z][0-9a-z_-]{0,99}\n)*", "\n".join([*names, ""])
+        )  # all at once: there may be a million
+    except TypeError:
+        plain = None
+    if not plain or "\n" in "".join(names):
+        wrong = next(
+            (n for n in names if not isinstance(n, str) or not re.fullmatch(r"[0-9a-z][0-9a-z_-]{0,99}", n)), names
+        )
+        raise CorruptError(f"manifest names a shard {wrong!r}, which no store has; the file is damaged or was forged")
