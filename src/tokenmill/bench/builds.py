@@ -107,7 +107,7 @@ def bench_builds(options: argparse.Namespace) -> int:
         (work / "tokenizer").mkdir(exist_ok=True)
         tokenizer.definition.save(work / "tokenizer")
         size = parse_size(options.size or "300MB", "size")
-        _say(f"collecting {size / 1e6:.0f} MB of text")
+        say(f"collecting {size / 1e6:.0f} MB of text")
         corpus = _corpus(work, options.corpus, size)
         result = _measure(work, corpus, tokenizer, options.rounds)
     finally:
@@ -160,7 +160,7 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
         first[f"first build {kind}"] = _run(commands[f"build {kind}"])
         shutil.rmtree(work / "store", ignore_errors=True)
     for turn in range(rounds):
-        _say(f"round {turn + 1} of {rounds}")
+        say(f"round {turn + 1} of {rounds}")
         for name, command in commands.items():
             if name.startswith("tokenizers") and turn:
                 continue  # minutes long, and nowhere near
@@ -174,7 +174,7 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
     }
     peaks = {name: max(r.peak for r in rs) for name, rs in runs.items()} | {name: r.peak for name, r in first.items()}
     return {
-        "machine": _machine(),
+        "machine": machine_facts(),
         "tokenizer": f"{tokenizer.name} ({tokenizer.vocab_size:,} ids)",
         "text_bytes": corpus["text_bytes"],
         "documents": corpus["documents"],
@@ -340,7 +340,7 @@ def corpus_texts(inputs: list[str]) -> Iterator[str]:
                     yield from texts.values.to_pylist()
 
 
-def _machine() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     import psutil
 
     model = platform.processor() or platform.machine()
@@ -379,5 +379,5 @@ def _table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.bench.builds import _machine, _say
+from tokenmill.bench.builds import machine_facts, say
 from tokenmill.store import Manifest, store_fingerprint
 from tokenmill.store.shard import HEADER_BYTES, npy_header
 
@@ -168,7 +168,7 @@ def measure_packing(
     sections.append(_trillion(work / "trillion", tokens, rounds))
     sections.append(_rows(work / "rows", row_tokens, turns))
     return {
-        "machine": _machine(),
+        "machine": machine_facts(),
         "documents": documents,
         "lengths": f"log-normal, median {MEDIAN}, sigma {SIGMA}",
         "seq_len": SEQ_LEN,
@@ -181,14 +181,14 @@ def measure_packing(
 
 def _plans(store: Path, documents: int, rounds: int, peer: str | None) -> dict[str, Any]:
     """Best-fit over so many documents, against TRL's on the first of them."""
-    _say(f"a store of {documents:,} documents")
+    say(f"a store of {documents:,} documents")
     write_store(store, _lengths(documents))
     sample = store / "lengths.npy"
     np.save(sample, _first(_lengths(documents), PEER_DOCUMENTS))
     ours: list[dict[str, Any]] = []
     theirs: dict[str, dict[str, Any]] = {}
     for turn in range(rounds):
-        _say(f"best_fit, round {turn + 1} of {rounds}")
+        say(f"best_fit, round {turn + 1} of {rounds}")
         shutil.rmtree(store / "plans", ignore_errors=True)
         ours.append(_child(PACK, store, SEQ_LEN, json.dumps({"strategy": "best_fit"}), "stats"))
         for strategy in ("bfd", "bfd_split") if peer else ():
@@ -227,10 +227,10 @@ def _trillion(store: Path, tokens: int, rounds: int) -> dict[str, Any]:
     shards, many = max(1, tokens // LONG_SHARD), max(1, tokens // SMALL_SHARD)
     notes = [f"The store of {tokens:.0e} tokens has {shards:,} shards of {LONG_DOCUMENTS} documents; no id is written."]
     found: dict[str, list[dict[str, Any]]] = {}
-    _say(f"a store of {tokens:,} tokens")
+    say(f"a store of {tokens:,} tokens")
     write_store(store, _long_shards(shards, tokens // shards))
     for strategy, options in STRATEGIES.items():
-        _say(strategy)
+        say(strategy)
         name = f"{strategy}{''.join(f' {key} {value}' for key, value in options.items())} of {tokens:.0e} tokens"
         command = PACK, store, SEQ_LEN, json.dumps({"strategy": strategy, **options}), "stats"
         if strategy != "concat":  # which has no plan
@@ -244,7 +244,7 @@ def _trillion(store: Path, tokens: int, rounds: int) -> dict[str, Any]:
         found[name] = [_child(*command) for _ in range(rounds)]
         shutil.rmtree(store / "plans", ignore_errors=True)
     shutil.rmtree(store)
-    _say("the same in shards as builds make them")
+    say("the same in shards as builds make them")
     row = (-(-tokens // SEQ_LEN) * 2 // 3) * SEQ_LEN // (tokens // many)  # the shard of the row that is asked for
     write_store(store, _long_shards(many, tokens // many), only=(row, row + 1))
     found[f"concat of {tokens:.0e} tokens in {many:,} shards"] = [
@@ -267,7 +267,7 @@ def _until_row(run: dict[str, Any]) -> float:
 
 def _rows(store: Path, tokens: int, turns: int) -> dict[str, Any]:
     """Random rows through a view, against the same from one flat file with numpy."""
-    _say(f"rows of a store of {tokens:,} tokens with ids")
+    say(f"rows of a store of {tokens:,} tokens with ids")
     documents = max(1, tokens // 775)
     plain = store / "plain.npy"
     write_store(store, _lengths(documents), plain)

@@ -6,7 +6,7 @@ others place: stretches of one document each, one or more a row. Both are made i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from tokenmill.packing.bins import best_fit, by_first_piece, fill_gaps
 from tokenmill.packing.options import Layout
 from tokenmill.packing.stats import Tally
 from tokenmill.store import Store
-from tokenmill.store.stream import Documents, documents
+from tokenmill.store.stream import Documents, all_documents
 
 Numbers = npt.NDArray[np.int64]
 Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which documents belong to the view
@@ -64,7 +64,7 @@ class Kept(NamedTuple):
 def kept(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Kept]:
     """What the view is made of, some documents at a time."""
     longest = layout.seq_len
-    for some in documents(store):
+    for some in all_documents(store):
         starts, lengths = some.starts, some.lengths
         if chosen is not None:
             mine = chosen(some)
@@ -186,7 +186,7 @@ def _stream(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -
     if at_documents:
         yield {"row_starts": at_documents.finish(length)}
     else:
-        stream_tally(store, layout, chosen, tally, length)
+        stream_tally(kept(store, layout, chosen, Tally()), layout, tally, length)
 
 
 class _RowStarts:
@@ -240,13 +240,13 @@ class _RowStarts:
         self.tally.documents_truncated += int(((tokens > 0) & ~already).sum())
 
 
-def stream_tally(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally, length: int) -> None:
-    """Count what cutting the stream into rows costs; reads the documents' ends once."""
+def stream_tally(documents: Iterable[Kept], layout: Layout, tally: Tally, length: int) -> None:
+    """Count what cutting a stream of these documents, `length` tokens in all, into rows costs."""
     seq_len, stride = layout.seq_len, layout.stride
     rows = stream_rows(length, layout)
     placed = min(length, (rows - 1) * stride + seq_len) if rows else 0
     before = 0
-    for _, lengths, _ in kept(store, layout, chosen, Tally()):
+    for _, lengths, _ in documents:
         starts = before + np.cumsum(lengths) - lengths
         before += int(lengths.sum())
         there = np.minimum(starts + lengths, placed)

@@ -149,9 +149,7 @@ class View:
             facts = self._plan.facts["stats"]
             return Stats(**{**facts, "lengths": [tuple(each) for each in facts["lengths"]]})
         tally = Tally()
-        for _ in kept(self.store, self.layout, None, tally):
-            pass
-        stream_tally(self.store, self.layout, None, tally, self.store.num_tokens)
+        stream_tally(kept(self.store, self.layout, None, tally), self.layout, tally, self.store.num_tokens)
         return tally.stats(self.seq_len)
 
     @cached_property

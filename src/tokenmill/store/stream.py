@@ -26,7 +26,7 @@ class Documents(NamedTuple):
     lengths: Places
 
 
-def documents(store: Store) -> Iterator[Documents]:
+def all_documents(store: Store) -> Iterator[Documents]:
     """All documents, some at a time: 16 bytes each, and only the shards' ends are read."""
     for shard, tokens in enumerate(store.manifest.shard_tokens):
         ends = store.ends_of(shard)
