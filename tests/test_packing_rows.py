@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from itertools import combinations, product
 from math import ceil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -39,7 +41,8 @@ EOS = 3
 
 @contextmanager
 def store_of(documents, cuts=(), dtype="uint16", eos=EOS):
-    with tempfile.TemporaryDirectory() as name:
+    """A store for a moment. Nothing waits for the disk meanwhile: power cuts are not under test, and stores are many."""
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(os, "fsync"):
         yield tm.open(write_store(Path(name), spread(documents, cuts), dtype, eos=eos))
 
 

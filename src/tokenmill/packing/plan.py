@@ -39,8 +39,8 @@ ABANDONED = 3600.0  # seconds without a write after which a half-written plan is
 class Checked:
     """A column of a plan: mapped, and no block of it used before its checksum was compared."""
 
-    def __init__(self, path: Path, values: npt.NDArray[Any], sums: list[str], at_once: bool) -> None:
-        self.path, self.values, self.sums = path, values, sums
+    def __init__(self, path: Path, receipt: Path, values: npt.NDArray[Any], sums: list[str], at_once: bool) -> None:
+        self.path, self.receipt, self.values, self.sums = path, receipt, values, sums
         self.unchecked = np.ones(len(sums), np.bool_)
         self.all_checked = False
         if at_once:
@@ -83,7 +83,9 @@ class Checked:
         self.all_checked = not self.unchecked.any()
 
     def _damaged(self) -> CorruptError:
-        return CorruptError(f"{self.path} is damaged; remove it and pack again: the plan is made anew")
+        with contextlib.suppress(OSError):
+            self.receipt.unlink(missing_ok=True)  # a plan without it is made anew
+        return CorruptError(f"{self.path} is damaged; pack again: the plan is made anew")
 
 
 class Plan:
@@ -101,22 +103,22 @@ def open_plan(folder: Path, key: str) -> Plan | None:
             return None
         small = sum(column["count"] * np.dtype(column["dtype"]).itemsize for column in receipt["columns"].values())
         columns = {
-            name: _open_column(folder / f"{key}.{name}.npy", column, small <= SMALL)
-            for name, column in receipt["columns"].items()
+            name: _open_column(folder, key, name, column, small <= SMALL) for name, column in receipt["columns"].items()
         }
     except (OSError, CorruptError):
         return None
     return Plan(columns, receipt["facts"])
 
 
-def _open_column(path: Path, column: dict[str, Any], at_once: bool) -> Checked:
+def _open_column(folder: Path, key: str, name: str, column: dict[str, Any], at_once: bool) -> Checked:
+    path = folder / f"{key}.{name}.npy"
     dtype, count = np.dtype(column["dtype"]), column["count"]
     with open(path, "rb") as raw:
         whole = os.fstat(raw.fileno()).st_size == HEADER_BYTES + count * dtype.itemsize
         if not whole or raw.read(HEADER_BYTES) != npy_header(dtype, count):
             raise CorruptError(f"{path} is damaged")
     values = np.memmap(path, dtype, "r", HEADER_BYTES, (count,)) if count else np.empty(0, dtype)
-    return Checked(path, np.asarray(values), column["checksums"], at_once)
+    return Checked(path, folder / f"{key}.json", np.asarray(values), column["checksums"], at_once)
 
 
 def write_plan(

@@ -89,8 +89,8 @@ def chosen_by(store: Store, splits: tuple[Split, ...]) -> Callable[[Documents], 
     return chosen
 
 
-def shares(named: Mapping[str, Any], seed: Any, draw: int) -> dict[str, Split]:
-    """Named shares, end to end, as parts of the whole."""
+def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> dict[str, Split]:
+    """Named shares of what is left by `splits`, end to end, as parts of the whole."""
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UsageError(f"seed={seed!r} is not a whole number")
     if not named:
@@ -104,6 +104,7 @@ def shares(named: Mapping[str, Any], seed: Any, draw: int) -> dict[str, Split]:
             f"{', '.join(f'{name}={share}' for name, share in named.items())}: the shares sum to {total:g}, above 1"
         )
     found: dict[str, Split] = {}
+    draw = sum(isinstance(split, ByShare) for split in splits)
     low, upto = 0, 0.0
     for name, share in named.items():
         upto += share

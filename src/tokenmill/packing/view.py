@@ -167,7 +167,7 @@ class View:
         """
         if by not in ("document", "folder"):
             raise UsageError(f"by={by!r} is not one of 'document', 'folder'")
-        found = shares(named, seed, len(self.splits)) if by == "document" else folders(self.store, named)
+        found = shares(named, seed, self.splits) if by == "document" else folders(self.store, named)
         return {name: View(self.store, self.layout, self.look, (*self.splits, split)) for name, split in found.items()}
 
     def _checked(self, indices: Any) -> Numbers:
