@@ -14,12 +14,12 @@ from tokenmill.building.crew import Failures
 from tokenmill.building.plan import Task
 from tokenmill.errors import BuildError
 from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
-from tokenmill.store.files import canonical, digest, sync_folder, writing
+from tokenmill.store.files import beside_of, canonical, digest, sync_folder, writing
 from tokenmill.store.shard import sealed
 
 QUARANTINE = "quarantine.jsonl"
-_OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.\d+\.tmp)?")
-_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer/.+)\.\d+\.tmp")
+_OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.[0-9a-f-]+\.tmp)?")
+_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer/.+)\.[0-9a-f-]+\.tmp")
 
 
 def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failures) -> Manifest:
@@ -75,7 +75,7 @@ class _Quarantine:
     """quarantine.jsonl: a line for every document left out; replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.beside = path, path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        self.path, self.beside = path, beside_of(path)
 
     def __enter__(self) -> _Quarantine:
         import xxhash

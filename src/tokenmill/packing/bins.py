@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.int64]
 def best_fit(sizes: npt.NDArray[np.int32], capacity: int) -> npt.NDArray[np.int32]:
     """The row of each piece; sizes are 1 to `capacity`."""
     order = _largest_first(sizes, capacity)
-    counts = np.bincount(sizes, minlength=capacity + 1)
+    counts = np.bincount(sizes)
     rows = np.empty(len(sizes), np.int32)
     rows[order] = _rows_by_size(counts, capacity)
     return rows
@@ -88,27 +88,24 @@ def _rows_by_size(counts: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[n
 def _moves(counts: npt.NDArray[np.int64], capacity: int) -> tuple[npt.NDArray[np.int64], ...]:
     """Best-fit decreasing as moves: `many` rows from `first` on take `each` pieces of the size at hand."""
     moves: list[tuple[int, int, int]] = []
-    rooms: dict[int, list[tuple[int, int]]] = {}  # room left -> ranges of rows: first, many
-    some = 0  # bit r is set while there are rows with room r
+    ranges: dict[int, list[tuple[int, int]]] = {}  # room left -> ranges of rows: first, many
+    rooms = _Rooms()
     total = 0
 
     def put(first: int, many: int, each: int, rest: int) -> None:
-        nonlocal some
         moves.append((first, many, each))
         if rest:
-            rooms.setdefault(rest, []).append((first, many))
-            some |= 1 << rest
+            ranges.setdefault(rest, []).append((first, many))
+            rooms.add(rest)
 
     for size in np.flatnonzero(counts)[::-1].tolist():
         left = int(counts[size])
         while left:
-            fitting = some >> size
-            if fitting:
-                room = size + (fitting & -fitting).bit_length() - 1
-                ranges = rooms[room]
-                first, many = ranges.pop()
+            room = rooms.least(size)
+            if room:
+                first, many = ranges[room].pop()
             else:
-                room, ranges = capacity, []
+                room = capacity
                 first, many = total, -(-left // (capacity // size))
                 total += many
             each = room // size
@@ -120,11 +117,43 @@ def _moves(counts: npt.NDArray[np.int64], capacity: int) -> tuple[npt.NDArray[np
                 put(first + full, 1, left, room - left * size)
                 left, full = 0, full + 1
             if full < many:
-                ranges.append((first + full, many - full))
-            elif fitting and not ranges:
-                some ^= 1 << room
+                ranges[room].append((first + full, many - full))
+            elif room < capacity and not ranges[room]:
+                rooms.remove(room)
     table = np.array(moves, np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
+
+
+class _Rooms:
+    """The rooms that some row has: bits in blocks of 1,024, so that the least that is enough is found in two steps."""
+
+    def __init__(self) -> None:
+        self.bits: dict[int, int] = {}
+        self.blocks = 0  # those with a bit set
+
+    def add(self, room: int) -> None:
+        block = room >> 10
+        self.bits[block] = self.bits.get(block, 0) | 1 << (room & 1023)
+        self.blocks |= 1 << block
+
+    def remove(self, room: int) -> None:
+        block = room >> 10
+        self.bits[block] ^= 1 << (room & 1023)
+        if not self.bits[block]:
+            self.blocks ^= 1 << block
+
+    def least(self, size: int) -> int:
+        """The least room of at least `size`; 0 for none."""
+        block = size >> 10
+        here = self.bits.get(block, 0) >> (size & 1023)
+        if here:
+            return size + (here & -here).bit_length() - 1
+        above = self.blocks >> (block + 1)
+        if not above:
+            return 0
+        block += (above & -above).bit_length()
+        bits = self.bits[block]
+        return (block << 10) + (bits & -bits).bit_length() - 1
 
 
 def by_first_piece(rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -161,7 +161,7 @@ class PieceRows:
         lengths = self.lengths.take(number).astype(np.int64)
         filled = lengths if self.row_ends is None else np.bincount(rows, lengths, len(index)).astype(np.int64)
         if len(filled) and not 0 < filled.min() <= filled.max() <= self.layout.seq_len:
-            raise CorruptError(f"{self.starts.path} is not the plan of such rows; remove it and pack again")
+            raise CorruptError(f"{self.starts.path} is not the plan of such rows; remove it, and pack again")
         return Stretches(rows, self.starts.take(number), lengths, filled)
 
     def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:

@@ -71,7 +71,7 @@ def checked_layout(
     buckets: Any,
 ) -> Layout:
     """The layout these arguments mean; what they cannot mean is a UsageError."""
-    seq_len = _integer("seq_len", seq_len, 1, LONGEST)
+    seq_len = whole_number("seq_len", seq_len, 1, LONGEST)
     strategy = _one_of("strategy", strategy, STRATEGIES)
     for name, value, default, where in (
         ("stride", stride, None, ("concat", "windows")),
@@ -79,7 +79,7 @@ def checked_layout(
         ("tail", tail, "keep", ("concat",)),
         ("buckets", buckets, None, ("pad",)),
     ):
-        if value != default and strategy not in where:
+        if (value is not None if default is None else value != default) and strategy not in where:
             raise UsageError(
                 f"{name}={value!r} is for strategy {' and '.join(map(repr, where))}, not for {strategy!r}; leave it out"
             )
@@ -89,8 +89,8 @@ def checked_layout(
     if stride is not None and overlap is not None:
         raise UsageError("stride and overlap say the same thing (stride = seq_len - overlap); give one of them")
     if overlap is not None:
-        stride = seq_len - _integer("overlap", overlap, 0, seq_len - 1)
-    stride = seq_len if stride is None else _integer("stride", stride, 1, seq_len)
+        stride = seq_len - whole_number("overlap", overlap, 0, seq_len - 1)
+    stride = seq_len if stride is None else whole_number("stride", stride, 1, seq_len)
     if row_start == "document" and strategy == "concat" and stride != seq_len:
         raise UsageError(
             "row_start='document' chooses where each row starts, so it goes without stride and overlap; leave one out"
@@ -107,7 +107,7 @@ def checked_layout(
         tail=tail,
         row_start=row_start,
         long_docs=long_docs,
-        min_doc_tokens=_integer("min_doc_tokens", min_doc_tokens, 0, LONGEST),
+        min_doc_tokens=whole_number("min_doc_tokens", min_doc_tokens, 0, LONGEST),
         buckets=_checked_buckets(buckets, seq_len),
     )
 
@@ -128,7 +128,7 @@ def checked_look(
     fields, extra = _some_of("fields", fields, FIELDS), _some_of("extra", extra, EXTRA)
     look = Look(
         padding_side=_one_of("padding_side", padding_side, ("right", "left")),
-        pad_id=(eos_id or 0) if pad_id is None else _integer("pad_id", pad_id, 0, max(vocab_size, 1) - 1),
+        pad_id=(eos_id or 0) if pad_id is None else whole_number("pad_id", pad_id, 0, max(vocab_size, 1) - 1),
         labels=_one_of("labels", labels, ("same", "shifted")),
         no_loss=_some_of("no_loss", no_loss, NO_LOSS),
         fields=fields,
@@ -148,13 +148,14 @@ def _checked_buckets(buckets: Any, seq_len: int) -> tuple[int, ...]:
         return ()
     if isinstance(buckets, str) or not isinstance(buckets, Iterable):
         raise UsageError(f"buckets={buckets!r} is not a list of widths; write it like (128, 512)")
-    widths = tuple(_integer("buckets", width, 1, seq_len) for width in buckets)
+    widths = tuple(whole_number("buckets", width, 1, seq_len) for width in buckets)
     if not widths or any(a >= b for a, b in pairwise(widths)):
         raise UsageError(f"buckets={buckets!r}: one width or more, ascending, from 1 to seq_len={seq_len}")
     return widths
 
 
-def _integer(name: str, value: Any, low: int, high: int) -> int:
+def whole_number(name: str, value: Any, low: int, high: int) -> int:
+    """The number an argument stands for, of Python's or numpy's; anything else, or out of range, is a UsageError."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -32,7 +32,7 @@ from tokenmill.store.shard import HEADER_BYTES, Column, npy_header, sealed, unse
 VERSION = 1
 FOLDER = "plans"
 SMALL = 64 << 20  # bytes of a plan that is checked as a whole when it is opened: some 10 ms
-READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 ABANDONED = 3600.0  # seconds without a write after which a half-written plan is litter
 
 
@@ -98,7 +98,7 @@ class Plan:
 def open_plan(folder: Path, key: str) -> Plan | None:
     """A plan that is there and whole; None otherwise. Costs milliseconds, whatever its size."""
     try:
-        receipt = unsealed((folder / f"{key}.json").read_bytes(), key)
+        receipt = unsealed((folder / f"{key}.json").read_bytes(), key, VERSION)
         if receipt is None:
             return None
         small = sum(column["count"] * np.dtype(column["dtype"]).itemsize for column in receipt["columns"].values())
@@ -158,8 +158,9 @@ def write_plan(
 def sweep(folder: Path, store: str) -> None:
     """Remove plans of what the store was before, and what crashed writers left. Readers that hold them keep them."""
     with contextlib.suppress(OSError):
-        for path in folder.glob("*.tmp"):
-            if time.time() - path.stat().st_mtime > ABANDONED:
+        for path in (*folder.glob("*.tmp"), *folder.glob("*.npy")):
+            whole = path.suffix == ".npy" and (folder / f"{path.name.partition('.')[0]}.json").exists()
+            if not whole and time.time() - path.stat().st_mtime > ABANDONED:
                 path.unlink(missing_ok=True)
         for path in folder.glob("*.json"):
             try:
@@ -174,19 +175,30 @@ def sweep(folder: Path, store: str) -> None:
 
 def kept_plan(store: Path, key: str, write: Callable[[Path], None]) -> Plan:
     """The plan that is kept, or the one `write` makes: beside the store, or in the user's cache where that is read-only."""
-    beside, elsewhere = store / FOLDER, cache_folder() / FOLDER
-    plan = open_plan(beside, key) or open_plan(elsewhere, key)
+    folder = store / FOLDER
+    plan = open_plan(folder, key)
     if plan is not None:
         return plan
     try:
-        write(beside)
-        plan = open_plan(beside, key)
+        write(folder)
     except BuildError as error:
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in READ_ONLY:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in UNWRITABLE:
             raise
-        warnings.warn(f"{beside} cannot be written; the plan is kept in {elsewhere}", stacklevel=3)
-        write(elsewhere)
-        plan = open_plan(elsewhere, key)
+        folder = _elsewhere(folder)
+        plan = open_plan(folder, key)
+        if plan is None:
+            warnings.warn(f"{store / FOLDER} cannot be written; the plan is kept in {folder}", stacklevel=5)
+            write(folder)
+    plan = plan or open_plan(folder, key)
     if plan is None:
         raise CorruptError(f"the plan {key} of {store} was damaged as it was written; is the disk sound?")
     return plan
+
+
+def _elsewhere(folder: Path) -> Path:
+    try:
+        return cache_folder() / FOLDER
+    except RuntimeError:  # no home
+        raise BuildError(
+            f"{folder} cannot be written, and there is no home folder to keep the plan in; name one in TOKENMILL_CACHE"
+        ) from None

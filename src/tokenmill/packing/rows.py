@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.errors import UsageError
 from tokenmill.packing.geometry import Geometry, Numbers, RowPieces
 from tokenmill.packing.options import Look
 from tokenmill.store import Store
@@ -114,6 +115,10 @@ class _Batch:
         if "document_ids" in found:
             found["document_ids"].reshape(-1)[:] = np.repeat(numbers, lengths)
         if "cu_seqlens" in look.extra:
+            if self.shape[0] * self.width > np.iinfo(np.int32).max:
+                raise UsageError(
+                    f"cu_seqlens: {self.shape[0]:,} rows of {self.width:,} are more positions than int32 counts; take fewer rows"
+                )
             found["cu_seqlens"] = np.append(begins, self.shape[0] * self.width).astype(np.int32)
             found["max_seqlen"] = int(lengths.max()) if len(lengths) else 0
         if "block_mask" in look.extra or "block_mask_4d" in look.extra:

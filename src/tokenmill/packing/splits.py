@@ -6,24 +6,28 @@ on names, dates, or other files. So it stays there when documents are appended, 
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import takewhile
+from numbers import Real
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import CorruptError, UsageError
+from tokenmill.packing.options import whole_number
 from tokenmill.store import Store
 from tokenmill.store.files import canonical, digest
-from tokenmill.store.stream import Documents, spread
+from tokenmill.store.stream import Documents
 
 WHOLE = 1 << 53  # shares are cut out of so many parts
 FIRST_IDS = 4096  # of a file's first document: enough to know it by
 Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,11 @@ class ByShare:
 
     def mask(self, store: Store, some: Documents) -> Mask:
         files = _files(store)
-        pieces = slice(*np.searchsorted(files.shards, (some.shard, some.shard + 1)))
-        counts = files.counts[pieces]
-        keys = np.repeat(files.piece_keys[pieces], counts)
-        numbers = spread(files.before[pieces], counts).astype(np.uint64)
-        mine = slice(some.first, some.first + len(some.starts))
+        lines, numbers = files.of(some)
+        drawn = files.line_keys[lines]
         for number in (self.seed, self.draw):
-            keys = _mixed(keys ^ np.uint64(number & (1 << 64) - 1))
-        drawn = _mixed(keys[mine] + numbers[mine]) >> np.uint64(11)
+            drawn = _mixed(drawn ^ np.uint64(number & (1 << 64) - 1))
+        drawn = _mixed(_mixed(drawn ^ numbers.astype(np.uint64)) ^ some.lengths.astype(np.uint64)) >> np.uint64(11)
         return (drawn >= self.low) & (drawn < self.high)
 
 
@@ -67,9 +68,8 @@ class ByFolder:
 
     def mask(self, store: Store, some: Documents) -> Mask:
         files, mine = _files(store), set(self.files)
-        low, high = np.searchsorted(files.shards, (some.shard, some.shard + 1)).tolist()
-        chosen = np.array([files.names[number] in mine for number in files.numbers[low:high].tolist()], np.bool_)
-        return np.repeat(chosen, files.counts[low:high])[some.first : some.first + len(some.starts)]
+        chosen = np.array([name in mine for name in files.names], np.bool_)
+        return chosen[files.numbers[files.of(some)[0]]]
 
 
 Split = ByShare | ByFolder
@@ -91,14 +91,13 @@ def chosen_by(store: Store, splits: tuple[Split, ...]) -> Callable[[Documents], 
 
 def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> dict[str, Split]:
     """Named shares of what is left by `splits`, end to end, as parts of the whole."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UsageError(f"seed={seed!r} is not a whole number")
+    seed = whole_number("seed", seed, -(2**63), 2**64 - 1)
     if not named:
         raise UsageError("split needs named shares, such as train=0.99, eval=0.01")
     for name, share in named.items():
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) <= 1:
             raise UsageError(f"{name}={share!r} is not a share: a number above 0 and up to 1")
-    total = sum(named.values())
+    total = sum(map(float, named.values()))
     if total > 1 + 1e-9:
         raise UsageError(
             f"{', '.join(f'{name}={share}' for name, share in named.items())}: the shares sum to {total:g}, above 1"
@@ -116,37 +115,33 @@ def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> di
 
 def folders(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
     """Named folders; without names, one for each folder below the root that all files share."""
-    names = _files(store).names
-    paths = {name: re.split(r"[\\/]+", name)[:-1] for name in names}
+    ways = {name: name.split("/")[:-1] for name in _files(store).names}
+    root = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*ways.values(), strict=False)))
     if not named:
-        depth = 0
-        ways = list(paths.values())
-        while ways and all(len(way) > depth and way[depth] == ways[0][depth] for way in ways):
-            depth += 1
-        below = {name: way[depth] for name, way in paths.items() if len(way) > depth}
-        if len(set(below.values())) < 2 or len(below) < len(names):
+        below = {name: way[root] for name, way in ways.items() if len(way) > root}
+        if len(set(below.values())) < 2 or len(below) < len(ways):
             raise UsageError(
                 "by='folder' without names needs every file in one of two or more folders below a common one;"
                 " name them: train='data/train', eval='data/eval'"
             )
-        return {
-            folder: ByFolder(tuple(n for n in names if below[n] == folder)) for folder in sorted(set(below.values()))
-        }
+        named = {folder: folder for folder in sorted(set(below.values()))}
     found: dict[str, Split] = {}
     taken: dict[str, str] = {}
     for split, folder in named.items():
-        if not isinstance(folder, str) or not folder.strip("/\\"):
+        part = PurePosixPath(folder).parts if isinstance(folder, str | os.PathLike) else ()
+        if not part or ".." in part:
             raise UsageError(f"{split}={folder!r} is not the name of a folder")
-        end = re.split(r"[\\/]+", folder.strip("/\\"))
-        mine = tuple(name for name, way in paths.items() if _passes(way, end))
+        wanted = [name for name in part if name != "/"]
+        # What lies below the common root is what tells files apart; a name above it would take them all.
+        mine = tuple(name for name, way in ways.items() if _passes(way[root:], wanted))
+        mine = mine or tuple(name for name, way in ways.items() if _passes(way, wanted))
         if not mine:
-            some = ", ".join(sorted({"/".join(way[-2:]) for way in paths.values()})[:8])
+            some = ", ".join(sorted({"/".join(way[-2:]) for way in ways.values()})[:8])
             raise UsageError(f"{split}={folder!r}: no file of the store lies below such a folder; its folders: {some}")
         for name in mine:
             if taken.setdefault(name, split) != split:
-                raise UsageError(
-                    f"{split}={folder!r} and {taken[name]}={named[taken[name]]!r} both hold {name}; splits are disjoint"
-                )
+                other = f"{taken[name]}={named[taken[name]]!r}"
+                raise UsageError(f"{split}={folder!r} and {other} both hold {name}; splits are disjoint")
         found[split] = ByFolder(mine)
     return found
 
@@ -170,25 +165,48 @@ class _Files:
     names: list[str]
     documents: list[int]
     keys: list[int]
-    shards: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]  # documents of the file before this stretch
-    piece_keys: npt.NDArray[np.uint64]
+    shards: Numbers
+    numbers: Numbers  # of the file
+    counts: Numbers
+    before: Numbers  # documents of the file before this stretch
+    line_keys: npt.NDArray[np.uint64]
+
+    def of(self, some: Documents) -> tuple[Numbers, Numbers]:
+        """The line of each document, and its number in its file."""
+        low, high = np.searchsorted(self.shards, (some.shard, some.shard + 1)).tolist()
+        ends = np.cumsum(self.counts[low:high])
+        document = np.arange(some.first, some.first + len(some.starts))
+        line = low + ends.searchsorted(document, "right")
+        begin = (ends - self.counts[low:high])[line - low]
+        return line, self.before[line] + document - begin
 
 
-@lru_cache(maxsize=4)
 def _files(store: Store) -> _Files:
     """Read from every receipt once: about 0.1 ms a shard, and a page of each file's first document."""
+    known: _Files | None = store.__dict__.get("_files")
+    if known is None:
+        known = store.__dict__["_files"] = _read_files(store)
+    return known
+
+
+def _read_files(store: Store) -> _Files:
     names: list[str] = []
     documents: list[int] = []
     keys: list[int] = []
     lines: list[tuple[int, int, int, int, int]] = []
     first = 0
-    for shard in range(store.num_shards):
-        for piece in store.receipt_of(shard)["pieces"]:
+    for shard, expected in enumerate(store.manifest.shard_documents):
+        pieces = store.receipt_of(shard)["pieces"]
+        if [type(piece["documents"]) for piece in pieces] != [int] * len(pieces) or expected != sum(
+            max(0, piece["documents"]) for piece in pieces
+        ):
+            name = f"shards/{store.manifest.shard_ids[shard]}.json"
+            raise CorruptError(
+                f"{store.path}: {name} does not agree with the manifest; run: tokenmill verify {store.path}"
+            )
+        for piece in pieces:
             if not names or piece["file"] != names[-1]:
-                names.append(piece["file"])
+                names.append(str(piece["file"]))
                 documents.append(0)
                 keys.append(0)
             count = piece["documents"]
@@ -198,14 +216,6 @@ def _files(store: Store) -> _Files:
             lines.append((shard, len(names) - 1, count, documents[-1], keys[-1]))
             documents[-1] += count
             first += count
-    shards, numbers, counts, before, line_keys = zip(*lines, strict=True) if lines else ((), (), (), (), ())
-    return _Files(
-        names,
-        documents,
-        keys,
-        np.array(shards, np.int64),
-        np.array(numbers, np.int64),
-        np.array(counts, np.int64),
-        np.array(before, np.int64),
-        np.array(line_keys, np.uint64),
-    )
+    shards, numbers, counts, before = np.array([line[:4] for line in lines], np.int64).reshape(-1, 4).T
+    line_keys = np.array([line[4] for line in lines], np.uint64)
+    return _Files(names, documents, keys, shards, numbers, counts, before, line_keys)

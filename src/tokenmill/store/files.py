@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ def digest(data: bytes) -> str:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside, fsync, rename, fsync the folder."""
     with writing(path):
-        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        beside = beside_of(path)
         try:
             with open(beside, "wb") as out:
                 out.write(data)
@@ -40,6 +41,11 @@ def write_atomically(path: Path, data: bytes) -> None:
             beside.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def beside_of(path: Path) -> Path:
+    """A name for a file on its way, which no other process, thread or machine takes."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @contextmanager

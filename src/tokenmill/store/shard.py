@@ -24,7 +24,7 @@ import xxhash
 
 from tokenmill.batch import Tokens
 from tokenmill.errors import CorruptError, EncodingError, StoreError
-from tokenmill.store.files import CHECK_BLOCK, canonical, digest, sync_folder, write_atomically, writing
+from tokenmill.store.files import CHECK_BLOCK, beside_of, canonical, digest, sync_folder, write_atomically, writing
 
 RECEIPT_VERSION = 1
 HEADER_BYTES = 128
@@ -42,7 +42,7 @@ class Column:
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self.path, self.dtype = path, dtype
-        self.beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        self.beside = beside_of(path)
         self.out: BinaryIO = open(self.beside, "wb", buffering=0)
         self.count = 0
         self.sums: list[str] = []
@@ -182,15 +182,15 @@ def sealed(receipt: dict[str, Any]) -> bytes:
     return canonical({**receipt, "checksum": digest(canonical(receipt))})
 
 
-def unsealed(raw: bytes, shard_id: str) -> dict[str, Any] | None:
-    """A receipt read back; None if a bit of it differs, or if it is another shard's."""
+def unsealed(raw: bytes, shard_id: str, version: int = RECEIPT_VERSION) -> dict[str, Any] | None:
+    """A receipt read back; None if a bit of it differs, or if it is another shard's or of another version."""
     try:
         receipt = json.loads(raw)
         checksum = receipt.pop("checksum")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     whole = checksum == digest(canonical(receipt)) and raw == canonical({**receipt, "checksum": checksum})
-    return receipt if whole and receipt["id"] == shard_id and receipt["version"] == RECEIPT_VERSION else None
+    return receipt if whole and receipt["id"] == shard_id and receipt["version"] == version else None
 
 
 def is_done(folder: Path, receipt: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -59,6 +60,7 @@ class Store:
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
         self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all
         self.token_starts = [0, *self.token_ends]
+        self._mapping = Lock()
         self.mapped_ids: dict[int, npt.NDArray[Any]] = {}
         self.mapped_ends: dict[int, npt.NDArray[Any]] = {}
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
@@ -104,6 +106,11 @@ class Store:
     @property
     def num_shards(self) -> int:
         return len(self.manifest.shard_ids)
+
+    @cached_property
+    def maps_all(self) -> bool:
+        """Whether all shards may be mapped at once; if not, a slice that is held keeps a file open."""
+        return self.num_shards <= _columns_at_once()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -202,18 +209,15 @@ class Store:
         """The ids of one shard, mapped."""
         column = self.mapped_ids.get(shard)
         if column is None:
-            column = self.mapped_ids[shard] = self._column(
-                shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self.mapped_ids
-            )
+            column = self._column(shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self.mapped_ids)
         return column
 
     def ends_of(self, shard: int) -> npt.NDArray[np.int64]:
         """Where the documents of one shard end in it, mapped."""
         column = self.mapped_ends.get(shard)
         if column is None:
-            column = self.mapped_ends[shard] = self._column(
-                shard, ".ends.npy", np.dtype(np.int64), self.manifest.shard_documents[shard], self.mapped_ends
-            )
+            count = self.manifest.shard_documents[shard]
+            column = self._column(shard, ".ends.npy", np.dtype(np.int64), count, self.mapped_ends)
         return column
 
     def _column(
@@ -227,8 +231,10 @@ class Store:
                 f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
                 f" run: tokenmill verify {self.path} --repair"
             )
-        if len(mapped) >= _columns_at_once():
-            del mapped[next(iter(mapped))]
+        with self._mapping:
+            if len(mapped) >= _columns_at_once():
+                del mapped[next(iter(mapped))]
+            mapped[shard] = column
         return column
 
     def receipt_of(self, shard: int) -> dict[str, Any]:

@@ -44,16 +44,23 @@ def all_documents(store: Store) -> Iterator[Documents]:
 
 
 def slices(store: Store, starts: list[int], lengths: Iterable[int]) -> list[npt.NDArray[np.unsignedinteger]]:
-    """Stretches of the stream, mapped and not copied (but for one that goes on in the next shard). None may be empty."""
+    """Stretches of the stream, none of them empty. Not copied, but where one goes on in the next shard, and where there are
+    more shards than may be open at once."""
     found = []
-    shard_starts, shard_ends, mapped = store.token_starts, store.token_ends, store.mapped_ids
+    shard_starts, shard_ends, mapped, keeps_open = (
+        store.token_starts,
+        store.token_ends,
+        store.mapped_ids,
+        store.maps_all,
+    )
     for start, length in zip(starts, lengths, strict=False):
         shard = bisect_right(shard_ends, start)  # over a list: for one value quicker than numpy's search
         local = start - shard_starts[shard]
-        part = (mapped[shard] if shard in mapped else store.ids_of(shard))[local : local + length]
+        ids = mapped.get(shard)
+        part = (store.ids_of(shard) if ids is None else ids)[local : local + length]
         if start + length > shard_ends[shard]:
             part = np.concatenate([part, *_following(store, shard + 1, length - len(part))])
-        found.append(part)
+        found.append(part if keeps_open else part.copy())
     return found
 
 
