@@ -34,14 +34,15 @@ def test_every_command_and_flag_is_documented():
 
 def test_every_public_name_is_documented():
     documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for name in ("build", "load_tokenizer", "open", "pack", "read"):
+    for name in ("build", "load", "load_tokenizer", "mix", "open", "pack", "read"):
         assert f"tm.{name}" in documents
 
 
 def test_public_names_are_these():
     """The public API changes on purpose or not at all."""
-    names = ["Source", "Store", "Tokenizer", "View", "build", "errors", "load_tokenizer", "open", "pack", "read"]
-    assert tokenmill.__all__ == names
+    classes = ["Loader", "Source", "Store", "Tokenizer", "View"]
+    verbs = ["build", "errors", "load", "load_tokenizer", "mix", "open", "pack", "read"]
+    assert tokenmill.__all__ == classes + verbs
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
         assert name in dir(tokenmill)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tokenmill.building import build as build
     from tokenmill.encoding import Tokenizer as Tokenizer
     from tokenmill.encoding import load_tokenizer as load_tokenizer
+    from tokenmill.loading import Loader as Loader
+    from tokenmill.loading import load as load
+    from tokenmill.loading import mix as mix
     from tokenmill.packing import View as View
     from tokenmill.packing import pack as pack
     from tokenmill.reading import Source as Source
@@ -25,19 +28,36 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Nothing is imported until it is asked for: `import tokenmill` costs next to nothing.
 _HOMES = {
+    "Loader": ("tokenmill.loading", "Loader"),
     "Source": ("tokenmill.reading", "Source"),
     "Store": ("tokenmill.store", "Store"),
     "Tokenizer": ("tokenmill.encoding", "Tokenizer"),
     "View": ("tokenmill.packing", "View"),
     "build": ("tokenmill.building", "build"),
     "errors": ("tokenmill.errors", None),
+    "load": ("tokenmill.loading", "load"),
     "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
+    "mix": ("tokenmill.loading", "mix"),
     "open": ("tokenmill.store", "open_store"),
     "pack": ("tokenmill.packing", "pack"),
     "read": ("tokenmill.reading", "read"),
 }
 
-__all__ = ["Source", "Store", "Tokenizer", "View", "build", "errors", "load_tokenizer", "open", "pack", "read"]
+__all__ = [
+    "Loader",
+    "Source",
+    "Store",
+    "Tokenizer",
+    "View",
+    "build",
+    "errors",
+    "load",
+    "load_tokenizer",
+    "mix",
+    "open",
+    "pack",
+    "read",
+]
 
 
 def __getattr__(name: str) -> Any:

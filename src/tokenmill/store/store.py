@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tokenmill.errors import CorruptError, StoreError
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, open_column, read_receipt
+from tokenmill.store.touch import FirstTouch
 
 if TYPE_CHECKING:
     import os
@@ -54,9 +55,10 @@ class Store:
     among processes. Arrays are read-only.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, first_touch: bool = False) -> None:
         self.path = path
         self.manifest = manifest
+        self.first_touch = FirstTouch(self) if first_touch else None
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
         self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all
         self.token_starts = [0, *self.token_ends]
@@ -89,9 +91,9 @@ class Store:
                 yield ids[start:end]
                 start = end
 
-    def __reduce__(self) -> tuple[type[Store], tuple[Path, Manifest]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """A copy for another process maps the files itself; no token travels."""
-        return Store, (self.path, self.manifest)
+        return _again, (self.path, self.manifest, self.first_touch is not None)
 
     def __repr__(self) -> str:
         return (
@@ -218,6 +220,8 @@ class Store:
         if column is None:
             count = self.manifest.shard_documents[shard]
             column = self._column(shard, ".ends.npy", np.dtype(np.int64), count, self.mapped_ends)
+            if self.first_touch is not None:
+                self.first_touch.ends(shard, column)
         return column
 
     def _column(
@@ -250,6 +254,10 @@ class Store:
             )
         self._last_receipt = shard, receipt
         return receipt
+
+
+def _again(path: Path, manifest: Manifest, first_touch: bool) -> Store:
+    return Store(path, manifest, first_touch=first_touch)
 
 
 def _columns_at_once() -> int:

@@ -47,6 +47,7 @@ def slices(store: Store, starts: list[int], lengths: Iterable[int]) -> list[npt.
     """Stretches of the stream, none of them empty. Not copied, but where one goes on in the next shard, and where there are
     more shards than may be open at once."""
     found = []
+    touch = store.first_touch
     shard_starts, shard_ends, mapped, keeps_open = (
         store.token_starts,
         store.token_ends,
@@ -57,7 +58,10 @@ def slices(store: Store, starts: list[int], lengths: Iterable[int]) -> list[npt.
         shard = bisect_right(shard_ends, start)  # over a list: for one value quicker than numpy's search
         local = start - shard_starts[shard]
         ids = mapped.get(shard)
-        part = (store.ids_of(shard) if ids is None else ids)[local : local + length]
+        ids = store.ids_of(shard) if ids is None else ids
+        part = ids[local : local + length]
+        if touch is not None:
+            touch.ids(shard, local, local + len(part), ids)
         if start + length > shard_ends[shard]:
             part = np.concatenate([part, *_following(store, shard + 1, length - len(part))])
         found.append(part if keeps_open else part.copy())
@@ -67,6 +71,8 @@ def slices(store: Store, starts: list[int], lengths: Iterable[int]) -> list[npt.
 def _following(store: Store, shard: int, length: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
     while length:
         part = store.ids_of(shard)[:length]
+        if store.first_touch is not None and len(part):
+            store.first_touch.ids(shard, 0, len(part), store.ids_of(shard))
         yield part
         shard, length = shard + 1, length - len(part)
 

@@ -1,0 +1,191 @@
+"""Batches of a run: `batch(t)` is a function of the data, the seed, the global batch size and t, and of nothing else."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from tokenmill.errors import MismatchError, UsageError
+from tokenmill.loading.samples import Samples
+from tokenmill.loading.show import Shown
+
+VERSION = 1
+
+
+class Span(NamedTuple):
+    """The samples of a global batch, and how many have been seen when it has been."""
+
+    start: int
+    stop: int
+    seen: int
+
+
+class Loader:
+    """This rank's part of every global batch, one after the other.
+
+    A run is an endless sequence of samples; global batch t is the next `global_batch_size` of them, and rank r has the r-th part.
+    So the batches are the same on any number of ranks, and to resume is to know how many samples were seen. `for batch in
+    loader` goes on where the loader is. With `epochs` it ends after so many, and the next `for` goes on with those after them.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        shown: Shown,
+        *,
+        global_batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        shuffle: bool,
+        epochs: int | None,
+        drop_last: bool,
+        prefetch: int,
+    ) -> None:
+        self.samples, self.shown = samples, shown
+        self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
+        self.seed, self.shuffle, self.epochs, self.drop_last, self.prefetch = seed, shuffle, epochs, drop_last, prefetch
+        self.seen = 0  # samples that were handed out, on all ranks together
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch on this rank."""
+        return self.global_batch_size // self.world_size
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data: the store's tokens, the packing, the mixture."""
+        return self.samples.fingerprint
+
+    @property
+    def step(self) -> int:
+        """Batches of this size that were handed out."""
+        if self.epochs is None:
+            return self.seen // self.global_batch_size
+        passes, within = divmod(self.seen, self._pass)
+        return passes * len(self) + within // self.global_batch_size
+
+    @property
+    def epoch(self) -> float:
+        """Epochs that were gone through."""
+        return self.seen / len(self.samples)
+
+    def __repr__(self) -> str:
+        part = f"rank {self.rank} of {self.world_size}"
+        return f"Loader(batch_size={self.batch_size}, {part}, step={self.step:,}, epoch={self.epoch:.2f})"
+
+    def __len__(self) -> int:
+        """Batches of one `for`."""
+        if self.epochs is None:
+            raise TypeError("a loader without epochs never ends, so it has no length; give epochs=1")
+        whole, rest = divmod(self._pass, self.global_batch_size)
+        return whole + (1 if rest and not self.drop_last else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        spans = self.spans()
+        if not self.prefetch:
+            for span in spans:
+                batch = self.made(span)
+                self.seen = span.seen
+                yield batch
+            return
+        # One thread ahead of the training step. Batches do not depend on it, and its errors come out here.
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load") as thread:
+            ahead: deque[tuple[Span, Future[Any]]] = deque()
+            try:
+                while True:
+                    while len(ahead) <= self.prefetch and (following := next(spans, None)) is not None:
+                        ahead.append((following, thread.submit(self.made, following)))
+                    if not ahead:
+                        return
+                    span, future = ahead.popleft()
+                    batch = future.result()
+                    self.seen = span.seen
+                    yield batch
+            finally:
+                thread.shutdown(wait=False, cancel_futures=True)
+
+    def batch(self, step: int) -> Any:
+        """This rank's part of global batch `step`, counted from 0 at the start of the run. Does not move the loader."""
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise UsageError(f"step={step!r} is not a whole number from 0")
+        size = self.global_batch_size
+        if self.epochs is None:
+            return self.made(Span(step * size, (step + 1) * size, 0))
+        passes, within = divmod(step, len(self))
+        start = passes * self._pass + within * size
+        return self.made(Span(start, min(start + size, (passes + 1) * self._pass), 0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, as plain JSON; the same on every rank."""
+        return {
+            "version": VERSION,
+            "samples": self.seen,
+            "global_batch_size": self.global_batch_size,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "fingerprint": self.fingerprint,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there at the next `for`, on any number of ranks. The data, the seed and the order must be the same."""
+        if not isinstance(state, dict) or state.get("version") != VERSION:
+            version = state.get("version") if isinstance(state, dict) else type(state).__name__
+            raise MismatchError(f"a state of version {version!r}, where this tokenmill writes and reads {VERSION}")
+        mine = self.state_dict()
+        differs = [
+            f"{name}: {state.get(name)!r} in the state, {mine[name]!r} here"
+            for name in ("fingerprint", "seed", "shuffle")
+            if state.get(name) != mine[name]
+        ]
+        size, samples = state.get("global_batch_size"), state.get("samples")
+        if type(size) is not int or size < 1 or (size % self.global_batch_size and self.global_batch_size % size):
+            differs.append(
+                f"global_batch_size: {size!r} in the state, {self.global_batch_size} here, and neither divides the other"
+            )
+        if type(samples) is not int or samples < 0:
+            differs.append(f"samples: {samples!r} in the state is not a count")
+        if differs:
+            raise MismatchError(
+                f"this state is of another run ({'; '.join(differs)}). Load the data it was saved with, or begin anew without it"
+            )
+        self.seen = int(samples or 0)
+
+    def progress(self) -> dict[str, Any]:
+        """How far the run is: samples, tokens, steps, and the epochs of each source."""
+        tokens = self.seen * self.samples.seq_len
+        return {"samples": self.seen, "tokens": tokens, "step": self.step, "epochs": self.samples.epochs(self.seen)}
+
+    def dataset(self) -> Any:
+        """The batches as a torch IterableDataset: `DataLoader(loader.dataset(), batch_size=None, num_workers=2)`."""
+        from tokenmill.loading.torch import BatchDataset
+
+        return BatchDataset(self)
+
+    def spans(self) -> Iterator[Span]:
+        """The global batches from here to the end of the pass."""
+        start, size = self.seen, self.global_batch_size
+        if self.epochs is None:
+            while True:
+                yield Span(start, start + size, start + size)
+                start += size
+        end = (start // self._pass + 1) * self._pass
+        while start + size <= end:
+            nothing_more = self.drop_last and start + 2 * size > end
+            yield Span(start, start + size, end if nothing_more else start + size)
+            start += size
+        if start < end and not self.drop_last:
+            yield Span(start, end, end)
+
+    def made(self, span: Span) -> Any:
+        """This rank's part of a global batch."""
+        count = span.stop - span.start
+        low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
+        return self.shown(self.samples.take(span.start + low, span.start + high))
+
+    @property
+    def _pass(self) -> int:
+        """Samples of one `for`."""
+        return (self.epochs or 0) * len(self.samples)

@@ -1,0 +1,185 @@
+"""Several views in proportion: at every sample, each source has had its share, to within one row.
+
+Weights become whole numbers that sum to a period, and one period is laid out by giving each place to the source whose next
+row is due first. Which row a sample is follows from its number alone. In stages the weights change after so many samples, and
+each source goes on where it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tokenmill.errors import UsageError
+from tokenmill.loading.order import Numbers
+from tokenmill.packing import View
+from tokenmill.store.files import canonical, digest
+
+LONGEST_PERIOD = 1 << 16
+Weights = dict[str, float]
+
+
+def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> Mixture:
+    """Several views in proportion: `tm.mix({"web": (web, 0.7), "code": (code, 0.3)})`.
+
+    With `stages` the weights change on the way: `tm.mix({"web": web, "code": code}, stages=[(100_000, {"web": 0.9, "code": 0.1}),
+    (None, {"web": 0.5, "code": 0.5})])` gives 100,000 rows by the first weights and all others by the second. Weights are of
+    rows; they need not sum to 1. Sources that run out begin again, in another order.
+    """
+    if not isinstance(sources, Mapping) or not sources:
+        raise UsageError("mix needs named sources: {'web': (view, 0.7), 'code': (view, 0.3)}")
+    views: dict[str, View] = {}
+    weights: dict[str, Any] = {}
+    for name, source in sources.items():
+        view, weight = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
+        if not isinstance(view, View):
+            raise UsageError(f"{name}: a source of a mixture is a view (tm.pack) or (view, weight), not {source!r:.60}")
+        if (weight is None) == (stages is None):
+            raise UsageError(f"{name}: weights stand beside the views, (view, 0.7), or in stages; in one place")
+        views[str(name)], weights[str(name)] = view, weight
+    _check_alike(views)
+    if stages is None:
+        return Mixture(views, [(None, _checked_weights(weights, views, "weights"))])
+    checked: list[tuple[int | None, Weights]] = []
+    for number, stage in enumerate(stages):
+        where = f"stages[{number}]"
+        if not isinstance(stage, Sequence) or len(stage) != 2:
+            raise UsageError(f"{where}={stage!r:.60} is not (rows, weights)")
+        rows, last = stage[0], number == len(stages) - 1
+        if not (last and rows is None) and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise UsageError(f"{where}: {rows!r} is not a number of rows from 1; only the last stage may have None")
+        checked.append((None if last else rows, _checked_weights(stage[1], views, where)))
+    if not checked:
+        raise UsageError("stages is empty; give (rows, weights) for each")
+    return Mixture(views, checked)
+
+
+class Mixture:
+    """Views in proportion, for `tm.load`. `mixture.counts(n)` says how many rows of each are among the first n samples."""
+
+    def __init__(self, views: dict[str, View], stages: list[tuple[int | None, Weights]]) -> None:
+        self.views, self.stages = views, stages
+        self._periods = [_Period([weights.get(name, 0) for name in views]) for _, weights in stages]
+        self._starts = [0]
+        self._before = [np.zeros(len(views), np.int64)]
+        for (rows, _), period in zip(stages[:-1], self._periods, strict=False):
+            self._starts.append(self._starts[-1] + (rows or 0))
+            self._before.append(self._before[-1] + period.counts(rows or 0))
+
+    def __len__(self) -> int:
+        """Rows of all sources together: what an epoch is taken to be. A mixture as such never ends."""
+        return sum(len(view) for view in self.views.values())
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{name!r}: {len(view):,} rows" for name, view in self.views.items())
+        return f"Mixture({{{shares}}}, stages={len(self.stages)})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any of the views, their names, their weights and their order."""
+        return digest(canonical([[[name, view.fingerprint] for name, view in self.views.items()], self.stages]))
+
+    def counts(self, samples: int) -> dict[str, int]:
+        """Rows of each source among the first so many samples."""
+        return dict(zip(self.views, self.before(samples).tolist(), strict=True))
+
+    def before(self, sample: int) -> Numbers:
+        """The same, by number of the source."""
+        stage = bisect_right(self._starts, sample) - 1
+        counts: Numbers = self._before[stage] + self._periods[stage].counts(sample - self._starts[stage])
+        return counts
+
+    def sources(self, start: int, stop: int) -> Numbers:
+        """The source of each sample from `start` to `stop`, by number."""
+        parts = [np.empty(0, np.int64)]
+        while start < stop:
+            stage = bisect_right(self._starts, start) - 1
+            end = min(stop, *self._starts[stage + 1 : stage + 2], stop)
+            offset = self._starts[stage]
+            parts.append(self._periods[stage].sources(start - offset, end - offset))
+            start = end
+        return np.concatenate(parts)
+
+
+class _Period:
+    """Weights as a sequence of sources that repeats."""
+
+    def __init__(self, weights: list[float]) -> None:
+        shares = _whole(weights)
+        self.order = _due_first(shares)
+        self.upto = np.zeros((len(self.order) + 1, len(shares)), np.int64)
+        for source in range(len(shares)):
+            np.cumsum(self.order == source, out=self.upto[1:, source])
+
+    def counts(self, samples: int) -> Numbers:
+        whole, rest = divmod(samples, len(self.order))
+        counts: Numbers = whole * self.upto[-1] + self.upto[rest]
+        return counts
+
+    def sources(self, start: int, stop: int) -> Numbers:
+        return self.order[np.arange(start, stop) % len(self.order)]
+
+
+def _whole(weights: list[float]) -> list[int]:
+    """Whole numbers in these proportions: exact where they sum to 2**16 at most, else to within one part in 2**16."""
+    exact = [Fraction(str(weight)) for weight in weights]
+    shares = [weight / sum(exact) for weight in exact]
+    period = lcm(*(share.denominator for share in shares))
+    if period <= LONGEST_PERIOD:
+        return [int(share * period) for share in shares]
+    found = [max(1, int(share * LONGEST_PERIOD)) if share else 0 for share in shares]
+    some = [i for i, share in enumerate(shares) if share]
+    while sum(found) != LONGEST_PERIOD:  # one by one to whoever is furthest behind, or from whoever is furthest ahead
+        step = 1 if sum(found) < LONGEST_PERIOD else -1
+        worst = max(some, key=lambda i: (step * (shares[i] * LONGEST_PERIOD - found[i]), -i))
+        found[worst] += step
+    return found
+
+
+def _due_first(shares: list[int]) -> Numbers:
+    """Each place to the source, of those that are behind, whose next row is due first: none is ever a row off."""
+    period = sum(shares)
+    given = [0] * len(shares)
+    order = np.empty(period, np.int64)
+    for place in range(period):
+        behind = [i for i, share in enumerate(shares) if given[i] * period < (place + 1) * share]
+        order[place] = source = min(behind, key=lambda i: (-(-(given[i] + 1) * period // shares[i]), i))
+        given[source] += 1
+    return order
+
+
+def _checked_weights(weights: Any, views: dict[str, View], where: str) -> Weights:
+    if not isinstance(weights, Mapping):
+        raise UsageError(f"{where}: {weights!r:.60} is not a weight for each source")
+    for name, weight in weights.items():
+        if name not in views:
+            raise UsageError(f"{where}: {name!r} is none of the sources {', '.join(map(repr, views))}")
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < float("inf"):
+            raise UsageError(f"{where}: {name}={weight!r} is not a weight: a number from 0")
+        if weight and not len(views[name]):
+            raise UsageError(f"{where}: {name} has a weight and no rows")
+    found = {str(name): float(weight) for name, weight in weights.items()}
+    if not any(found.values()):
+        raise UsageError(f"{where}: every weight is 0")
+    return found
+
+
+def _check_alike(views: dict[str, View]) -> None:
+    """Rows of one batch have one shape and one vocabulary."""
+    first_name, first = next(iter(views.items()))
+    for name, view in views.items():
+        for what, mine, theirs in (
+            ("tokenizer", view.store.tokenizer.fingerprint, first.store.tokenizer.fingerprint),
+            ("seq_len", view.seq_len, first.seq_len),
+            ("fields", view.look, first.look),
+        ):
+            if mine != theirs:
+                raise UsageError(f"{name} and {first_name} differ in {what} ({mine} and {theirs}); pack them alike")
+        if view.layout.buckets:
+            raise UsageError(f"{name}: buckets give rows of several widths, which cannot be mixed")

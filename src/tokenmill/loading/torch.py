@@ -1,0 +1,57 @@
+"""Everything that imports torch: tensors, and batches as an IterableDataset for DataLoader's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+if TYPE_CHECKING:
+    from tokenmill.loading.loader import Loader
+
+
+def tensors(arrays: dict[str, Any], device: Any, pin_memory: bool) -> dict[str, Any]:
+    """Arrays as tensors over the same memory; copied only if pinned or sent to a device."""
+    found = {}
+    for name, value in arrays.items():
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+            value = value.pin_memory() if pin_memory else value
+            value = value.to(device, non_blocking=pin_memory) if device is not None else value
+        found[name] = value
+    return found
+
+
+class BatchDataset(IterableDataset[dict[str, Any]]):
+    """The batches of a loader, for `DataLoader(..., batch_size=None)`. Worker w of k makes every k-th, and DataLoader takes them
+    in turns: the same batches in the same order for any number of workers.
+
+    `state_dict` counts what this copy handed out, as torchdata's StatefulDataLoader wants it: one state a worker.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.given = 0  # since `loader.seen`, by this worker
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        spans = islice(self.loader.spans(), number + self.given * workers, None, workers)
+        for span in spans:
+            self.given += 1
+            yield self.loader.made(span)
+        self.given = 0
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.loader.state_dict(), "given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict({name: value for name, value in state.items() if name != "given"})
+        self.given = int(state.get("given", 0))
