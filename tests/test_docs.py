@@ -52,7 +52,7 @@ def test_readme_examples_run(tmp_path, tokenizer_path):
     """Every bash and Python block of the README, in order, as it stands, in a folder with the files it speaks of."""
     (tmp_path / "data").mkdir()
     for part in range(2):
-        rows = [{"title": f"Title {i}", "text": f"Document {i} of part {part}.\n" * 3} for i in range(20)]
+        rows = [{"title": f"Title {i}", "text": f"Document {i} of part {part}.\n" * 300} for i in range(20)]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "data" / f"part-{part}.jsonl").write_text(lines)
     shutil.copytree(tokenizer_path, tmp_path / "path" / "to")

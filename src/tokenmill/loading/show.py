@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tokenmill.errors import UsageError
@@ -21,9 +23,15 @@ class Shown:
     def __call__(self, arrays: Arrays) -> Any:
         if not self.as_tensors:
             return arrays
-        from tokenmill.loading.torch import tensors
+        return _tensors()(arrays, self.device, self.pin_memory)
 
-        return tensors(arrays, self.device, self.pin_memory)
+
+@lru_cache(maxsize=1)
+def _tensors() -> Callable[[Arrays, Any, bool], Any]:
+    """Imported when the first batch is made, and looked up once."""
+    from tokenmill.loading.torch import tensors
+
+    return tensors
 
 
 def shown(device: Any, pin_memory: bool | None) -> Shown:
