@@ -172,6 +172,8 @@ class Loader:
                 yield Span(start, start + size, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
+        if start + size > end and self.drop_last:  # resumed with larger batches, and less than one is left
+            start, end = end, end + self._pass
         while start + size <= end:
             nothing_more = self.drop_last and start + 2 * size > end
             yield Span(start, start + size, end if nothing_more else start + size)

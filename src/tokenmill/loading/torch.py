@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,24 +29,32 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
     """The batches of a loader, for `DataLoader(..., batch_size=None)`. Worker w of k makes every k-th, and DataLoader takes them
     in turns: the same batches in the same order for any number of workers.
 
-    `state_dict` counts what this copy handed out, as torchdata's StatefulDataLoader wants it: one state a worker.
+    Each `for` goes on after the one before, where the copy at hand saw it: without workers, or with `persistent_workers`.
+    Workers that are started anew for every epoch know nothing of it: say `set_epoch` then. `state_dict` is of this copy, as
+    torchdata's StatefulDataLoader wants it: one a worker.
     """
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-        self.given = 0  # since `loader.seen`, by this worker
+        self.given = 0  # batches by this worker since `loader.seen`
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        spans = islice(self.loader.spans(), number + self.given * workers, None, workers)
-        for span in spans:
-            self.given += 1
-            yield self.loader.made(span)
-        self.given = 0
+        end = self.loader.seen
+        for at, span in enumerate(self.loader.spans()):
+            end = span.seen
+            if at % workers == number and at // workers >= self.given:
+                self.given = at // workers + 1
+                yield self.loader.made(span)
+        self.loader.seen, self.given = end, 0
 
     def __len__(self) -> int:
         return len(self.loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the epoch of this number at the next `for`."""
+        self.loader.seen, self.given = epoch * len(self.loader.samples), 0
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.loader.state_dict(), "given": self.given}
