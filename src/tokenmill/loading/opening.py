@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from tokenmill.errors import UsageError
 from tokenmill.loading.loader import Loader
 from tokenmill.loading.mixture import Mixture
+from tokenmill.loading.ranks import found_world
 from tokenmill.loading.samples import Mixed, OneView, Samples
 from tokenmill.loading.show import shown
 from tokenmill.packing import View, pack
@@ -51,7 +51,8 @@ def load(
     view = _viewed(data, tokenizer, seq_len, packing)
     if dtype is not None or verify is not None:
         view = _renewed(view, dtype, verify)
-    rank, world_size = _world(rank, world_size)
+    given = rank is not None
+    rank, world_size = _given(rank, world_size) if given or world_size is not None else found_world()
     size = _global_size(batch_size, global_batch_size, world_size)
     seed = whole_number("seed", seed, 0, 2**63 - 1)
     if epochs is not None:
@@ -73,6 +74,7 @@ def load(
         global_batch_size=size,
         rank=rank,
         world_size=world_size,
+        world_given=given,
         seed=seed,
         shuffle=bool(shuffle),
         epochs=epochs,
@@ -122,19 +124,9 @@ def _renewed_view(view: View, dtype: Any, verify: str | None) -> View:
     return View(store, view.layout, look, view.splits)
 
 
-def _world(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Which part of each batch is ours: as given, else as torch.distributed says, else torchrun's environment."""
-    if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size go together; give both or neither")
+def _given(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is None or world_size is None:
-        torch = sys.modules.get("torch")
-        distributed = getattr(torch, "distributed", None)
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return int(distributed.get_rank()), int(distributed.get_world_size())
-        try:
-            rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        except ValueError:
-            raise UsageError("RANK and WORLD_SIZE in the environment are not whole numbers") from None
+        raise UsageError("rank and world_size go together; give both or neither")
     world_size = whole_number("world_size", world_size, 1, 2**31)
     return whole_number("rank", rank, 0, world_size - 1), world_size
 

@@ -40,5 +40,9 @@ def shown(device: Any, pin_memory: bool | None) -> Shown:
         if device is not None or pin_memory:
             raise UsageError("device and pin_memory need torch: pip install 'tokenmill[torch]'")
         return Shown(False)
+    if str(device) == "cuda":  # which of them is a matter of the thread; a loader's thread would take the first
+        import torch
+
+        device = f"cuda:{torch.cuda.current_device()}"
     pinned = str(device).startswith("cuda") if pin_memory is None else bool(pin_memory)
     return Shown(True, device, pinned)

@@ -45,16 +45,20 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
         for at, span in enumerate(self.loader.spans()):
             end = span.seen
             if at % workers == number and at // workers >= self.given:
-                self.given = at // workers + 1
-                yield self.loader.made(span)
+                batch = self.loader.made(span)
+                if worker is None:
+                    self.loader.seen = end
+                else:
+                    self.given = at // workers + 1
+                yield batch
         self.loader.seen, self.given = end, 0
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the epoch of this number at the next `for`."""
-        self.loader.seen, self.given = epoch * len(self.loader.samples), 0
+        """Begin the pass of this number at the next `for`: an epoch, or as many as the loader's `epochs`."""
+        self.loader.seen, self.given = epoch * (self.loader.epochs or 1) * len(self.loader.samples), 0
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.loader.state_dict(), "given": self.given}

@@ -102,6 +102,13 @@ class View:
         found = self.rows([index])
         return {name: value if name in ("cu_seqlens", "max_seqlen") else value[0] for name, value in found.items()}
 
+    def __getitems__(self, indices: list[int]) -> list[Arrays]:
+        """Several rows, one by one: what torch's DataLoader asks of a dataset for a batch, made at once."""
+        if "cu_seqlens" in self.look.extra or self.layout.buckets:
+            return [self[index] for index in indices]
+        found = self.rows(indices)
+        return [{name: value[i] for name, value in found.items()} for i in range(len(indices))]
+
     def __iter__(self) -> Iterator[Arrays]:
         return (self[i] for i in range(len(self)))
 
