@@ -157,7 +157,6 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
             tm.load(data, 2, **options)
 
 
-@pytest.mark.xfail(reason="the store's folder is searched for text instead; with a Store, the tokenizer is refused")
 def test_a_tokenizer_beside_the_path_of_a_store_is_refused(tokenizer_path, tmp_path):
     folder = write_store(tmp_path / "store", spread(numbered([WIDTH] * 10)))
     with pytest.raises(UsageError, match="tokenizer: a store has its own"):
@@ -235,7 +234,6 @@ def test_flipped_ends_stop_at_the_first_batch_that_needs_them(folder, byte, pref
     assert len(found) <= 2 * ROWS
 
 
-@pytest.mark.xfail(reason="the column is kept before it is compared: asked again, the damaged ends are believed")
 def test_flipped_ends_stop_the_second_time_too(folder):
     name = flip(folder, 0, ".ends.npy", 128, 0)
     loader = tm.load(tm.pack(folder, WIDTH), 2, shuffle=False, verify="first-touch")

@@ -128,7 +128,7 @@ def test_the_same_tokens_elsewhere_are_the_same_data(view, tmp_path):
 GARBAGE = [None, True, 0, 7, -1, 2.5, "", "state", b"state", [], [1], (), {}, {"version": 1}, object()]
 
 
-@pytest.mark.parametrize("state", GARBAGE, ids=repr)
+@pytest.mark.parametrize("state", GARBAGE, ids=lambda state: type(state).__name__)
 def test_what_is_no_state_is_refused(view, state):
     loader = tm.load(view, 4)
     with pytest.raises(MismatchError):

@@ -11,6 +11,7 @@ from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.ranks import found_world
 from tokenmill.loading.samples import Samples
 from tokenmill.loading.show import Shown
+from tokenmill.packing.options import whole_number
 
 VERSION = 1
 
@@ -50,7 +51,7 @@ class Loader:
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.epochs, self.drop_last, self.prefetch = seed, shuffle, epochs, drop_last, prefetch
         self.world_given = world_given
-        self.seen = 0  # samples that were handed out, on all ranks together
+        self.seen = 0  # where in the sequence of samples the run is; those of all ranks, and the rest of a pass that was left out
 
     @property
     def batch_size(self) -> int:
@@ -113,8 +114,7 @@ class Loader:
 
     def batch(self, step: int) -> Any:
         """This rank's part of global batch `step`, counted from 0 at the start of the run. Does not move the loader."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"step={step!r} is not a whole number from 0")
+        step = whole_number("step", step, 0, 2**62)
         size = self.global_batch_size
         if self.epochs is None:
             return self.made(Span(step * size, (step + 1) * size, 0))
@@ -135,7 +135,7 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there at the next `for`, on any number of ranks. The data, the seed and the order must be the same."""
-        if not isinstance(state, dict) or state.get("version") != VERSION:
+        if not isinstance(state, dict) or type(state.get("version")) is not int or state["version"] != VERSION:
             version = state.get("version") if isinstance(state, dict) else type(state).__name__
             raise MismatchError(f"a state of version {version!r}, where this tokenmill writes and reads {VERSION}")
         mine = self.state_dict()
@@ -176,11 +176,10 @@ class Loader:
                 yield Span(start, start + size, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
-        if start + size > end and self.drop_last:  # resumed with larger batches, and less than one is left
+        if start + size > end and self.drop_last:  # the rest of the pass before is less than a batch
             start, end = end, end + self._pass
         while start + size <= end:
-            nothing_more = self.drop_last and start + 2 * size > end
-            yield Span(start, start + size, end if nothing_more else start + size)
+            yield Span(start, start + size, start + size)
             start += size
         if start < end and not self.drop_last:
             yield Span(start, end, end)

@@ -1,4 +1,4 @@
-"""Several views in proportion: at every sample, each source has had its share, to within one row.
+"""Several views in proportion: at every sample of a stage, each source has had its share of it, to within one row.
 
 Weights become whole numbers that sum to a period, and one period is laid out by giving each place to the source whose next
 row is due first. Which row a sample is follows from its number alone. In stages the weights change after so many samples, and
@@ -7,6 +7,7 @@ each source goes on where it was.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -22,6 +23,7 @@ from tokenmill.packing import View
 from tokenmill.store.files import canonical, digest
 
 LONGEST_PERIOD = 1 << 16
+HEAVIEST = sys.float_info.max
 Weights = dict[str, float]
 
 
@@ -30,22 +32,28 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
 
     With `stages` the weights change on the way: `tm.mix({"web": web, "code": code}, stages=[(100_000, {"web": 0.9, "code": 0.1}),
     (None, {"web": 0.5, "code": 0.5})])` gives 100,000 rows by the first weights and all others by the second. Weights are of
-    rows; they need not sum to 1. Sources that run out begin again, in another order.
+    rows; they need not sum to 1. At every sample of a stage each source has had its share of the stage to within one row (where
+    no whole numbers up to 2**16 have these proportions, the share is rounded to one part in 2**16). Sources that run out begin
+    again, in another order.
     """
     if not isinstance(sources, Mapping) or not sources:
         raise UsageError("mix needs named sources: {'web': (view, 0.7), 'code': (view, 0.3)}")
     views: dict[str, View] = {}
     weights: dict[str, Any] = {}
     for name, source in sources.items():
+        if not isinstance(name, str):
+            raise UsageError(f"{name!r} is not the name of a source: a string")
         view, weight = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
         if not isinstance(view, View):
             raise UsageError(f"{name}: a source of a mixture is a view (tm.pack) or (view, weight), not {source!r:.60}")
         if (weight is None) == (stages is None):
             raise UsageError(f"{name}: weights stand beside the views, (view, 0.7), or in stages; in one place")
-        views[str(name)], weights[str(name)] = view, weight
+        views[name], weights[name] = view, weight
     _check_alike(views)
     if stages is None:
         return Mixture(views, [(None, _checked_weights(weights, views, "weights"))])
+    if not isinstance(stages, Sequence) or isinstance(stages, str):
+        raise UsageError(f"stages={stages!r:.60} is not a list of (rows, weights)")
     checked: list[tuple[int | None, Weights]] = []
     for number, stage in enumerate(stages):
         where = f"stages[{number}]"
@@ -160,8 +168,9 @@ def _checked_weights(weights: Any, views: dict[str, View], where: str) -> Weight
     for name, weight in weights.items():
         if name not in views:
             raise UsageError(f"{where}: {name!r} is none of the sources {', '.join(map(repr, views))}")
-        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < float("inf"):
-            raise UsageError(f"{where}: {name}={weight!r} is not a weight: a number from 0")
+        number = isinstance(weight, Real) and not isinstance(weight, bool)
+        if not number or not 0 <= weight <= HEAVIEST:
+            raise UsageError(f"{where}: {name}={weight!r} is not a weight: a number from 0 to {HEAVIEST:g}")
         if weight and not len(views[name]):
             raise UsageError(f"{where}: {name} has a weight and no rows")
     found = {str(name): float(weight) for name, weight in weights.items()}

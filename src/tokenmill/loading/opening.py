@@ -92,17 +92,15 @@ def _viewed(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, A
         return data
     if seq_len is None:
         raise UsageError("seq_len is missing: give the length of a row, or a view (tm.pack)")
-    if not isinstance(data, Store):
-        stored = isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists()
-        if stored and tokenizer is None:
-            data = open_store(data)
-        else:
-            from tokenmill.loading.raw import store_of
+    if isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists():
+        data = open_store(data)
+    if isinstance(data, Store):
+        if tokenizer is not None:
+            raise UsageError("tokenizer: a store has its own; leave it out")
+        return pack(data, seq_len, **packing)
+    from tokenmill.loading.raw import store_of
 
-            data = store_of(data, tokenizer)
-    elif tokenizer is not None:
-        raise UsageError("tokenizer: a store has its own; leave it out")
-    return pack(data, seq_len, **packing)
+    return pack(store_of(data, tokenizer), seq_len, **packing)
 
 
 def _renewed(data: View | Mixture, dtype: Any, verify: str | None) -> View | Mixture:

@@ -76,9 +76,9 @@ class Mixed:
             first = int(before[source])
             wanted = self.orders[source].rows(first, first + len(rows))
             parts.append((rows, self.views[source].rows(wanted)))
-        if len(parts) == 1:
-            return parts[0][1]
-        return {name: _joined(name, parts, stop - start, self.seq_len) for name in parts[0][1]} if parts else {}
+        if len(parts) <= 1:
+            return parts[0][1] if parts else self.views[0].rows([])
+        return {name: _joined(name, parts, stop - start, self.seq_len) for name in parts[0][1]}
 
 
 def _joined(name: str, parts: list[tuple[Any, Arrays]], count: int, width: int) -> Any:

@@ -220,8 +220,6 @@ class Store:
         if column is None:
             count = self.manifest.shard_documents[shard]
             column = self._column(shard, ".ends.npy", np.dtype(np.int64), count, self.mapped_ends)
-            if self.first_touch is not None:
-                self.first_touch.ends(shard, column)
         return column
 
     def _column(
@@ -235,6 +233,8 @@ class Store:
                 f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
                 f" run: tokenmill verify {self.path} --repair"
             )
+        if self.first_touch is not None and mapped is self.mapped_ends:
+            self.first_touch.ends(shard, column)
         with self._mapping:
             if len(mapped) >= _columns_at_once():
                 del mapped[next(iter(mapped))]
