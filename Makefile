@@ -20,8 +20,8 @@ test: lint                ## everything that must hold: lint, types, import dire
 	$(BIN)/python -m pytest -n auto
 
 lint: $(STAMP)
-	$(BIN)/ruff format --check src tests scripts
-	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts examples
+	$(BIN)/ruff check src tests scripts examples
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 

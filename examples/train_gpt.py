@@ -1,6 +1,6 @@
 """A small GPT in plain torch, trained from a token store. One file, meant to be read and changed.
 
-    python examples/train_gpt.py                             # Python's own sources, offline, a minute or two on two cores
+    python examples/train_gpt.py                             # Python's own sources, offline, a minute on two cores
     python examples/train_gpt.py 'data/*.jsonl' --tokenizer path/to/tokenizer.json
     python examples/train_gpt.py --pretokenized corpus/ --layers 12 --width 768 --heads 12 --seq-len 1024 --batch-size 512
     torchrun --nproc_per_node=2 examples/train_gpt.py --checkpoint run/            # the same batches, the same losses
@@ -134,7 +134,7 @@ def packed(args: argparse.Namespace) -> tm.View:
         return tm.pack(args.pretokenized, args.seq_len, **looks)
     texts = tuple(args.texts) or (str(Path(sysconfig.get_path("stdlib")) / "*.py"),)
     tokenizer = args.tokenizer or demo_tokenizer()
-    return tm.load(texts, 1, rank=0, world_size=1, tokenizer=tokenizer, seq_len=args.seq_len, **looks).samples.view
+    return tm.load(texts, 1, rank=0, world_size=1, tokenizer=tokenizer, seq_len=args.seq_len, **looks).data
 
 
 def split(view: tm.View, share: float) -> dict[str, tm.View]:
@@ -317,7 +317,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     option("--seq-len", type=positive, default=128, help="tokens in a row (128)")
     option("--batch-size", type=positive, default=8, help="rows of a step, over all processes (8)")
     option("--accumulate", type=positive, default=1, help="parts a process's rows are taken in, to save memory (1)")
-    option("--steps", type=positive, default=1000, help="of the whole run; the learning rate follows from them (1000)")
+    option("--steps", type=positive, default=600, help="of the whole run; the learning rate follows from them (600)")
     option("--layers", type=positive, default=2)
     option("--width", type=positive, default=128)
     option("--heads", type=positive, default=4)

@@ -28,11 +28,11 @@ from tokenmill.bench.packing import (
     LONG_SHARD,
     SMALL_SHARD,
     TOKENS,
-    _bar,
-    _cell,
-    _child,
-    _lengths,
-    _long_shards,
+    against_bar,
+    cell,
+    child,
+    long_shards,
+    web_lengths,
     write_store,
 )
 from tokenmill.store.files import CHECK_BLOCK, digest
@@ -225,7 +225,7 @@ def measure_loading(
     kind = "torch" if torch else "numpy"
     store = work / "store"
     say(f"a store of {read:,} tokens")
-    write_store(store, _lengths(max(1, read // 775)), store / "plain.npy")
+    write_store(store, web_lengths(max(1, read // 775)), store / "plain.npy")
     write_receipts(store)
     sections = [
         _paces(work, store, rounds, kind, [seconds, warm_up], {"mosaic": mosaic, "litdata": litdata}),
@@ -261,7 +261,7 @@ def _paces(
     given = {name: str(python) for name, python in pythons.items() if python}
     for name, python in given.items():
         say(f"the same for {name}")
-        _child(peers[name][0], store / "plain.npy", work / name, SEQ_LEN, python=python)
+        child(peers[name][0], store / "plain.npy", work / name, SEQ_LEN, python=python)
         for workers in (0, 2):
             commands[name, f"{workers} workers"] = (PACE + peers[name][1], work / name, *common, workers)
     best: dict[tuple[str, str], float] = {}
@@ -270,7 +270,7 @@ def _paces(
         say(f"paces, round {turn + 1} of {rounds}")
         for run, command in commands.items():
             _read_through(Path(command[1]))
-            found = _child(*command, python=given[run[0]]) if run[0] in given else _child(*command)
+            found = child(*command, python=given[run[0]]) if run[0] in given else child(*command)
             best[run] = max(found["pace"], best.get(run, 0))
             names[run[0]] = found.get("name", run[0])
     for name in given:
@@ -280,7 +280,7 @@ def _paces(
         paces[names[who]] = max(pace, paces.get(names[who], 0))
     others = [(names[name], bar) for name, bar in (("mosaic", 20), ("litdata", 5), ("numpy", 0.5)) if name in names]
     bars = [
-        _bar(
+        against_bar(
             f"pace of load, {SHOWN[fields]}, / {other}, ids",
             paces[f"load, {SHOWN[fields]}"] / paces[other],
             "x",
@@ -301,7 +301,7 @@ def _first_touch(store: Path, rounds: int, kind: str, epochs: int) -> dict[str, 
         say(f"epochs with and without verification, round {turn + 1} of {rounds}")
         _read_through(store / "shards")
         for _, fields, verify in product(range(epochs), (4, 1), ("", "first-touch")):
-            took = _child(EPOCH, store, SEQ_LEN, BATCH, fields, verify, kind)
+            took = child(EPOCH, store, SEQ_LEN, BATCH, fields, verify, kind)
             best[fields, verify] = min(took, best.get((fields, verify), took))
     runs, bars = [], []
     for fields in (4, 1):
@@ -309,7 +309,7 @@ def _first_touch(store: Path, rounds: int, kind: str, epochs: int) -> dict[str, 
         runs.append({"what": f"an epoch, {SHOWN[fields]}", "plain": plain, "checked": checked})
         if fields == 4:
             what = f"cost of verify=first-touch, {SHOWN[fields]}"
-            bars.append(_bar(what, (checked / plain - 1) * 100, "%", "<=", 5))
+            bars.append(against_bar(what, (checked / plain - 1) * 100, "%", "<=", 5))
     notes = ["Epochs are loaded with prefetch 0, each by a process that has read nothing of the store before."]
     return {"runs": runs, "bars": bars, "notes": notes}
 
@@ -320,18 +320,18 @@ def _resumed(store: Path, tokens: int, rounds: int, kinds: tuple[str, ...]) -> d
     for size in (LONG_SHARD, SMALL_SHARD):  # the second as builds make them
         shards = max(1, tokens // size)
         say(f"a store of {tokens:,} tokens in {shards:,} shards")
-        write_store(store, _long_shards(shards, tokens // shards))
+        write_store(store, long_shards(shards, tokens // shards))
         found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
         for _, kind in product(range(rounds), kinds):
-            found[kind].append(_child(RESUME, store, SEQ_LEN, BATCH, WORLD_SIZE, STEP, kind))
+            found[kind].append(child(RESUME, store, SEQ_LEN, BATCH, WORLD_SIZE, STEP, kind))
         shutil.rmtree(store)
         for kind, tries in found.items():
             name = f"step {STEP:,} of {tokens:.0e} tokens in {shards:,} shards"
             steps, peak = min(tries, key=_until_batch), max(run["peak"] for run in tries)
             runs.append({"what": f"{name}, {kind}", "steps": steps, "peak_mb": round(peak / 1e6)})
             if kind == "numpy":
-                bars.append(_bar(f"load and a batch: {name}", _until_batch(steps), "s", "<=", 1))
-                bars.append(_bar(f"peak memory, without torch: {name}", peak / 1e6, "MB", "<=", 100))
+                bars.append(against_bar(f"load and a batch: {name}", _until_batch(steps), "s", "<=", 1))
+                bars.append(against_bar(f"peak memory, without torch: {name}", peak / 1e6, "MB", "<=", 100))
     note = (
         f"At {tokens:.0e} tokens no id is written. A step is {WORLD_SIZE} ranks of {BATCH} rows. Its time and memory are"
         " without torch, which cannot be imported there, and the time is without the imports; with torch is for comparison."
@@ -397,7 +397,7 @@ def loading_table(result: dict[str, Any]) -> str:
     steps = ("import", "load", "batch")
     lines += ["", f"{'run':<58}{''.join(f'{step} ms'.rjust(12) for step in steps)}{'peak MB':>10}"]
     for run in (run for run in runs if "steps" in run):
-        cells = [_cell(run["steps"][step], ",.1f", 12, 1e3) for step in steps]
+        cells = [cell(run["steps"][step], ",.1f", 12, 1e3) for step in steps]
         lines.append(f"{run['what']:<58}{''.join(cells)}{run['peak_mb']:>10}")
     lines += ["", f"{'figure':<80}{'measured':>12}{'bar':>14}"]
     for bar in result["bars"]:

@@ -182,18 +182,18 @@ def measure_packing(
 def _plans(store: Path, documents: int, rounds: int, peer: str | None) -> dict[str, Any]:
     """Best-fit over so many documents, against TRL's on the first of them."""
     say(f"a store of {documents:,} documents")
-    write_store(store, _lengths(documents))
+    write_store(store, web_lengths(documents))
     sample = store / "lengths.npy"
-    np.save(sample, _first(_lengths(documents), PEER_DOCUMENTS))
+    np.save(sample, _first(web_lengths(documents), PEER_DOCUMENTS))
     ours: list[dict[str, Any]] = []
     theirs: dict[str, dict[str, Any]] = {}
     for turn in range(rounds):
         say(f"best_fit, round {turn + 1} of {rounds}")
         shutil.rmtree(store / "plans", ignore_errors=True)
-        ours.append(_child(PACK, store, SEQ_LEN, json.dumps({"strategy": "best_fit"}), "stats"))
+        ours.append(child(PACK, store, SEQ_LEN, json.dumps({"strategy": "best_fit"}), "stats"))
         for strategy in ("bfd", "bfd_split") if peer else ():
             for batch in (1000,) if turn else (1000, None):  # all in one batch: slower, and fuller; once will do
-                run = _child(PEER, sample, SEQ_LEN, strategy, json.dumps(batch), python=str(peer))
+                run = child(PEER, sample, SEQ_LEN, strategy, json.dumps(batch), python=str(peer))
                 name = f"TRL {run['version']} {strategy}, {f'batches of {batch}' if batch else 'one batch'}"
                 if name not in theirs or run["seconds"] < theirs[name]["seconds"]:
                     theirs[name] = run
@@ -204,12 +204,12 @@ def _plans(store: Path, documents: int, rounds: int, peer: str | None) -> dict[s
     bars = []
     for peer_name, run in theirs.items():
         ratio = run["seconds"] * 1e6 / run["documents"] / seconds
-        bars.append(_bar(f"time of {peer_name} / best_fit", ratio, "x", ">=", 20))
+        bars.append(against_bar(f"time of {peer_name} / best_fit", ratio, "x", ">=", 20))
     for peer_name, run in theirs.items():
-        bars.append(_bar(f"fill, with {peer_name} as the bar", best["fill"], "", ">=", run["fill"]))
+        bars.append(against_bar(f"fill, with {peer_name} as the bar", best["fill"], "", ">=", run["fill"]))
     peak = max(run["peaks"]["stats"] for run in ours)
-    bars.append(_bar(f"tokens lost by {name}", best["lost"], "", "<=", 0))
-    bars.append(_bar(f"peak memory of {name}", peak / 1e6, "MB", "<=", 2000))
+    bars.append(against_bar(f"tokens lost by {name}", best["lost"], "", "<=", 0))
+    bars.append(against_bar(f"peak memory of {name}", peak / 1e6, "MB", "<=", 2000))
     runs = [{"what": name, "per_million": seconds, **best, "peak_mb": round(peak / 1e6)}]
     runs += [{"what": who, "per_million": r["seconds"] * 1e6 / r["documents"], **r} for who, r in theirs.items()]
     notes = []
@@ -228,27 +228,27 @@ def _trillion(store: Path, tokens: int, rounds: int) -> dict[str, Any]:
     notes = [f"The store of {tokens:.0e} tokens has {shards:,} shards of {LONG_DOCUMENTS} documents; no id is written."]
     found: dict[str, list[dict[str, Any]]] = {}
     say(f"a store of {tokens:,} tokens")
-    write_store(store, _long_shards(shards, tokens // shards))
+    write_store(store, long_shards(shards, tokens // shards))
     for strategy, options in STRATEGIES.items():
         say(strategy)
         name = f"{strategy}{''.join(f' {key} {value}' for key, value in options.items())} of {tokens:.0e} tokens"
         command = PACK, store, SEQ_LEN, json.dumps({"strategy": strategy, **options}), "stats"
         if strategy != "concat":  # which has no plan
-            first = _child(*command)
+            first = child(*command)
             size = sum(path.stat().st_size for path in (store / "plans").iterdir())
             notes.append(
                 f"The plan of {name}, {first['rows']:,} rows, took {first['steps']['pack']:.1f} s,"
                 f" {max(first['peaks'].values()) / 1e6:.0f} MB of memory and {size / 1e6:.1f} MB of disk, once."
             )
             name += ", planned before"
-        found[name] = [_child(*command) for _ in range(rounds)]
+        found[name] = [child(*command) for _ in range(rounds)]
         shutil.rmtree(store / "plans", ignore_errors=True)
     shutil.rmtree(store)
     say("the same in shards as builds make them")
     row = (-(-tokens // SEQ_LEN) * 2 // 3) * SEQ_LEN // (tokens // many)  # the shard of the row that is asked for
-    write_store(store, _long_shards(many, tokens // many), only=(row, row + 1))
+    write_store(store, long_shards(many, tokens // many), only=(row, row + 1))
     found[f"concat of {tokens:.0e} tokens in {many:,} shards"] = [
-        _child(PACK, store, SEQ_LEN, "{}") for _ in range(rounds)
+        child(PACK, store, SEQ_LEN, "{}") for _ in range(rounds)
     ]
     notes.append(f"The store of {many:,} shards, as builds make them by default, has the files of one row only.")
     shutil.rmtree(store)
@@ -256,8 +256,8 @@ def _trillion(store: Path, tokens: int, rounds: int) -> dict[str, Any]:
     for name, tries in found.items():
         best, peak = min(tries, key=_until_row), max(run["peaks"]["row"] for run in tries)
         runs.append({"what": name, **best, "peak_mb": round(peak / 1e6)})
-        bars.append(_bar(f"open, view and a row: {name}", _until_row(best) * 1e3, "ms", "<", 100))
-        bars.append(_bar(f"peak memory: {name}", peak / 1e6, "MB", "<=", 100))
+        bars.append(against_bar(f"open, view and a row: {name}", _until_row(best) * 1e3, "ms", "<", 100))
+        bars.append(against_bar(f"peak memory: {name}", peak / 1e6, "MB", "<=", 100))
     return {"runs": runs, "bars": bars, "notes": notes}
 
 
@@ -270,14 +270,14 @@ def _rows(store: Path, tokens: int, turns: int) -> dict[str, Any]:
     say(f"rows of a store of {tokens:,} tokens with ids")
     documents = max(1, tokens // 775)
     plain = store / "plain.npy"
-    write_store(store, _lengths(documents), plain)
-    found = _child(ROWS, store, plain, ROW_LEN, turns)
+    write_store(store, web_lengths(documents), plain)
+    found = child(ROWS, store, plain, ROW_LEN, turns)
     shutil.rmtree(store)
     runs, bars = [], []
     for run in found:
         name = f"16 rows of {ROW_LEN}, {run['strategy']}, {run['fields']} of 4 fields"
         runs.append({"what": name, "micros": run["view"] * 1e6, "numpy_micros": run["numpy"] * 1e6})
-        bars.append(_bar(f"{name}: speed / numpy", run["numpy"] / run["view"], "x", ">=", 0.5))
+        bars.append(against_bar(f"{name}: speed / numpy", run["numpy"] / run["view"], "x", ">=", 0.5))
     return {"runs": runs, "bars": bars, "notes": []}
 
 
@@ -338,7 +338,7 @@ def write_store(
     ).write(folder)
 
 
-def _lengths(documents: int) -> Iterator[npt.NDArray[np.int64]]:
+def web_lengths(documents: int) -> Iterator[npt.NDArray[np.int64]]:
     """The lengths of so many documents like web pages, a shard at a time."""
     for number, first in enumerate(range(0, documents, SHARD_DOCUMENTS)):
         rng = np.random.default_rng([0, number])
@@ -355,7 +355,7 @@ def _first(shards: Iterable[npt.NDArray[np.int64]], documents: int) -> npt.NDArr
     return np.concatenate(held)[:documents]
 
 
-def _long_shards(shards: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+def long_shards(shards: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
     """Shards of exactly so many tokens, in a few documents of uneven lengths."""
     for number in range(shards):
         weights = np.random.default_rng([1, number]).lognormal(0, SIGMA, LONG_DOCUMENTS)
@@ -363,7 +363,7 @@ def _long_shards(shards: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
         yield np.diff(ends, prepend=0)
 
 
-def _child(script: str, *arguments: Any, python: str = sys.executable) -> Any:
+def child(script: str, *arguments: Any, python: str = sys.executable) -> Any:
     """Run a script in a process of its own; what it prints last is its answer."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     command = [python, "-c", script, *map(str, arguments)]
@@ -373,7 +373,7 @@ def _child(script: str, *arguments: Any, python: str = sys.executable) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _bar(what: str, measured: float, unit: str, sign: str, bar: float) -> dict[str, Any]:
+def against_bar(what: str, measured: float, unit: str, sign: str, bar: float) -> dict[str, Any]:
     met = measured >= bar if sign == ">=" else measured <= bar if sign == "<=" else measured < bar
     return {"what": what, "measured": measured, "unit": unit, "bar": f"{sign} {bar:.6g}", "met": met}
 
@@ -391,12 +391,12 @@ def packing_table(result: dict[str, Any]) -> str:
     ]
     for run in plans:
         cells = [
-            _cell(run.get("per_million"), ".3f", 10),
-            _cell(run.get("fill"), ".6f", 10),
-            _cell(run.get("lost"), ",", 16),
+            cell(run.get("per_million"), ".3f", 10),
+            cell(run.get("fill"), ".6f", 10),
+            cell(run.get("lost"), ",", 16),
         ]
-        cells += [_cell(run.get("steps", {}).get(step), ",.1f", 10, 1e3) for step in steps]
-        lines.append(f"{run['what']:<58}{''.join(cells)}{_cell(run.get('peak_mb'), '', 9)}")
+        cells += [cell(run.get("steps", {}).get(step), ",.1f", 10, 1e3) for step in steps]
+        lines.append(f"{run['what']:<58}{''.join(cells)}{cell(run.get('peak_mb'), '', 9)}")
     lines += ["", f"{'run':<58}{'microseconds':>14}{'numpy':>10}"]
     for run in result["runs"][len(plans) :]:
         lines.append(f"{run['what']:<58}{run['micros']:>14.1f}{run['numpy_micros']:>10.1f}")
@@ -407,5 +407,5 @@ def packing_table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *result["notes"]])
 
 
-def _cell(value: float | None, form: str, width: int, scale: float = 1) -> str:
+def cell(value: float | None, form: str, width: int, scale: float = 1) -> str:
     return f"{'' if value is None else format(value * scale, form):>{width}}"

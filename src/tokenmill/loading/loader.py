@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.loading.order import Numbers
 from tokenmill.loading.ranks import found_world
 from tokenmill.loading.samples import Samples
 from tokenmill.loading.show import Shown
 from tokenmill.packing.options import whole_number
 
 VERSION = 1
+ROWS_AT_ONCE = 64
 
 
 class Span(NamedTuple):
@@ -59,6 +64,11 @@ class Loader:
         return self.global_batch_size // self.world_size
 
     @property
+    def data(self) -> Any:
+        """The view or the mixture that is loaded."""
+        return self.samples.data
+
+    @property
     def fingerprint(self) -> str:
         """Of the data: the store's tokens, the packing, the mixture."""
         return self.samples.fingerprint
@@ -90,27 +100,33 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         self._check_world()
         spans = self.spans()
-        if not self.prefetch:
-            for span in spans:
-                batch = self.made(span)
-                self.seen = span.seen
-                yield batch
-            return
-        # One thread ahead of the training step. Batches do not depend on it, and its errors come out here.
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load") as thread:
-            ahead: deque[tuple[Span, Future[Any]]] = deque()
-            try:
-                while True:
-                    while len(ahead) <= self.prefetch and (following := next(spans, None)) is not None:
-                        ahead.append((following, thread.submit(self.made, following)))
-                    if not ahead:
-                        return
-                    span, future = ahead.popleft()
-                    batch = future.result()
-                    self.seen = span.seen
-                    yield batch
-            finally:
-                thread.shutdown(wait=False, cancel_futures=True)
+        groups = iter(lambda: list(islice(spans, self._at_once)), [])
+        for span, batch in self._ahead(groups) if self.prefetch else self._in_turn(groups):
+            if isinstance(batch, Exception):
+                raise batch
+            self.seen = span.seen
+            yield batch
+
+    def _in_turn(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
+        for group in groups:
+            yield from zip(group, self._made(group), strict=False)
+
+    def _ahead(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
+        """The same, by a thread that is ahead of the training step."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load")
+        waiting: deque[tuple[list[Span], Future[list[Any]]]] = deque()
+        try:
+            while True:
+                while (len(waiting) - 1) * self._at_once < self.prefetch and (group := next(groups, None)):
+                    waiting.append((group, thread.submit(self._made, group)))
+                if not waiting:
+                    return
+                group, future = waiting.popleft()
+                yield from zip(group, future.result(), strict=False)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+            thread.shutdown()
 
     def batch(self, step: int) -> Any:
         """This rank's part of global batch `step`, counted from 0 at the start of the run. Does not move the loader."""
@@ -186,9 +202,36 @@ class Loader:
 
     def made(self, span: Span) -> Any:
         """This rank's part of a global batch."""
+        return self.shown(self.samples.take(self._places(span)))
+
+    def _made(self, group: list[Span]) -> list[Any]:
+        """Several batches at once: small ones cost more in steps than in tokens. Each is a part of the same arrays.
+
+        Where something is wrong with one of them, those before it, and then the error.
+        """
+        try:
+            if len(group) == 1:
+                return [self.made(group[0])]
+            places = [self._places(span) for span in group]
+            arrays = self.samples.take(np.concatenate(places, axis=-1))
+        except Exception as error:
+            return [error] if len(group) == 1 else list(chain.from_iterable(self._made([span]) for span in group))
+        ends = np.cumsum([each.shape[-1] for each in places]).tolist()
+        return [
+            self.shown({name: value[low:high] for name, value in arrays.items()})
+            for low, high in zip([0, *ends], ends, strict=False)
+        ]
+
+    @property
+    def _at_once(self) -> int:
+        """Batches that are made together: a few rows' worth, and only where all arrays have a row for each row."""
+        alike = not self.samples.buckets and not {*self.samples.look.extra} - {"attention_mask"}
+        return max(1, ROWS_AT_ONCE // self.batch_size) if alike else 1
+
+    def _places(self, span: Span) -> Numbers:
         count = span.stop - span.start
         low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
-        return self.shown(self.samples.take(span.start + low, span.start + high))
+        return self.samples.places(span.start + low, span.start + high)
 
     def _check_world(self) -> None:
         """A loader that was made before torch.distributed began may have taken another rank for its own."""
