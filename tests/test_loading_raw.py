@@ -157,6 +157,12 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
             tm.load(data, 2, **options)
 
 
+def test_what_is_not_in_files_is_not_kept(tokenizer_path):
+    """Two iterables have one name: the second must not take the first one's store."""
+    with pytest.raises(UsageError, match=r"tm\.build\(data, tokenizer"):
+        tm.load((f"document {i}" for i in range(9)), 2, seq_len=4, tokenizer=tokenizer_path)
+
+
 def test_a_tokenizer_beside_the_path_of_a_store_is_refused(tokenizer_path, tmp_path):
     folder = write_store(tmp_path / "store", spread(numbered([WIDTH] * 10)))
     with pytest.raises(UsageError, match="tokenizer: a store has its own"):

@@ -27,6 +27,11 @@ def store_of(data: Any, tokenizer: Any) -> Store:
     if tokenizer is None:
         raise UsageError(f"tokenizer is missing: {data!r:.80} is no store, and raw text needs one to become tokens")
     source = data if isinstance(data, Source) else read(*data) if isinstance(data, tuple) else read(data)
+    if source.streams:
+        raise UsageError(
+            f"{', '.join(source.inputs)} is not in files, so nothing says later whether it is still the same; build a store"
+            " of it, tm.build(data, tokenizer, 'corpus/'), and load that"
+        )
     effective = load_tokenizer(tokenizer)
     try:
         folder = cache_folder() / "stores" / _key(source, effective.fingerprint)
