@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -52,7 +53,9 @@ def _locked(folder: Path, path: Path) -> TextIO:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise BuildError(f"cannot write into {folder}: permission denied; choose another folder with -o")
+                raise BuildError(
+                    f"cannot write into {folder}: permission denied; choose another folder with -o"
+                ) from PermissionError(errno.EACCES, "permission denied")
             handle = open(path, "a+")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

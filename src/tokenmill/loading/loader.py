@@ -18,7 +18,7 @@ from tokenmill.loading.show import Shown
 from tokenmill.packing.options import whole_number
 
 VERSION = 1
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17
 
 
 class Span(NamedTuple):
@@ -98,7 +98,7 @@ class Loader:
         return whole + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
-        self._check_world()
+        self.check_world()
         spans = self.spans()
         groups = iter(lambda: list(islice(spans, self._at_once)), [])
         for span, batch in self._ahead(groups) if self.prefetch else self._in_turn(groups):
@@ -130,7 +130,8 @@ class Loader:
 
     def batch(self, step: int) -> Any:
         """This rank's part of global batch `step`, counted from 0 at the start of the run. Does not move the loader."""
-        step = whole_number("step", step, 0, 2**62)
+        step = whole_number("step", step, 0, 2**62 // self.global_batch_size)
+        self.check_world()
         size = self.global_batch_size
         if self.epochs is None:
             return self.made(Span(step * size, (step + 1) * size, 0))
@@ -150,7 +151,8 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there at the next `for`, on any number of ranks. The data, the seed and the order must be the same."""
+        """Go on from there at the next `for`, on any number of ranks. The data, the seed and the order must be the same. One that
+        is under way is to be dropped: it would go on counting from where it was."""
         if not isinstance(state, dict) or type(state.get("version")) is not int or state["version"] != VERSION:
             version = state.get("version") if isinstance(state, dict) else type(state).__name__
             raise MismatchError(f"a state of version {version!r}, where this tokenmill writes and reads {VERSION}")
@@ -165,7 +167,7 @@ class Loader:
             differs.append(
                 f"global_batch_size: {size!r} in the state, {self.global_batch_size} here, and neither divides the other"
             )
-        if type(samples) is not int or samples < 0:
+        if type(samples) is not int or not 0 <= samples <= 2**62:
             differs.append(f"samples: {samples!r} in the state is not a count")
         if differs:
             raise MismatchError(
@@ -182,6 +184,7 @@ class Loader:
         """The batches as a torch IterableDataset: `DataLoader(loader.dataset(), batch_size=None, num_workers=2)`."""
         from tokenmill.loading.torch import BatchDataset
 
+        self.check_world()
         return BatchDataset(self)
 
     def spans(self) -> Iterator[Span]:
@@ -226,14 +229,15 @@ class Loader:
     def _at_once(self) -> int:
         """Batches that are made together: a few rows' worth, and only where all arrays have a row for each row."""
         alike = not self.samples.buckets and not {*self.samples.look.extra} - {"attention_mask"}
-        return max(1, ROWS_AT_ONCE // self.batch_size) if alike else 1
+        at_once = min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size
+        return max(1, at_once) if alike else 1
 
     def _places(self, span: Span) -> Numbers:
         count = span.stop - span.start
         low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
         return self.samples.places(span.start + low, span.start + high)
 
-    def _check_world(self) -> None:
+    def check_world(self) -> None:
         """A loader that was made before torch.distributed began may have taken another rank for its own."""
         if not self.world_given and (found := found_world()) != (self.rank, self.world_size):
             raise UsageError(

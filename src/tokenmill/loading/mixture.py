@@ -20,6 +20,7 @@ import numpy as np
 from tokenmill.errors import UsageError
 from tokenmill.loading.order import Numbers
 from tokenmill.packing import View
+from tokenmill.packing.options import whole_number
 from tokenmill.store.files import canonical, digest
 
 LONGEST_PERIOD = 1 << 16
@@ -31,10 +32,10 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
     """Several views in proportion: `tm.mix({"web": (web, 0.7), "code": (code, 0.3)})`.
 
     With `stages` the weights change on the way: `tm.mix({"web": web, "code": code}, stages=[(100_000, {"web": 0.9, "code": 0.1}),
-    (None, {"web": 0.5, "code": 0.5})])` gives 100,000 rows by the first weights and all others by the second. Weights are of
-    rows; they need not sum to 1. At every sample of a stage each source has had its share of the stage to within one row (where
-    no whole numbers up to 2**16 have these proportions, the share is rounded to one part in 2**16). Sources that run out begin
-    again, in another order.
+    (None, {"web": 0.5, "code": 0.5})])` gives 100,000 rows by the first weights and all others by the second; the last stage goes
+    on, whatever its rows. Weights are of rows, and need not sum to 1. At every sample of a stage each source has had its share of
+    the stage to within one row (where no whole numbers up to 2**16 have these proportions, the share is rounded to one part in
+    2**16). Sources that run out begin again, in another order.
     """
     if not isinstance(sources, Mapping) or not sources:
         raise UsageError("mix needs named sources: {'web': (view, 0.7), 'code': (view, 0.3)}")
@@ -60,8 +61,9 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
         if not isinstance(stage, Sequence) or len(stage) != 2:
             raise UsageError(f"{where}={stage!r:.60} is not (rows, weights)")
         rows, last = stage[0], number == len(stages) - 1
-        if not (last and rows is None) and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise UsageError(f"{where}: {rows!r} is not a number of rows from 1; only the last stage may have None")
+        if rows is None and not last:
+            raise UsageError(f"{where}: None is not a number of rows from 1; only the last stage may have None")
+        rows = None if rows is None else whole_number(f"{where}: rows", rows, 1, 2**62)
         checked.append((None if last else rows, _checked_weights(stage[1], views, where)))
     if not checked:
         raise UsageError("stages is empty; give (rows, weights) for each")
@@ -169,7 +171,7 @@ def _checked_weights(weights: Any, views: dict[str, View], where: str) -> Weight
         if name not in views:
             raise UsageError(f"{where}: {name!r} is none of the sources {', '.join(map(repr, views))}")
         number = isinstance(weight, Real) and not isinstance(weight, bool)
-        if not number or not 0 <= weight <= HEAVIEST:
+        if not number or not 0 <= (weight if isinstance(weight, int) else float(weight)) <= HEAVIEST:
             raise UsageError(f"{where}: {name}={weight!r} is not a weight: a number from 0 to {HEAVIEST:g}")
         if weight and not len(views[name]):
             raise UsageError(f"{where}: {name} has a weight and no rows")

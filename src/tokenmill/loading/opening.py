@@ -48,15 +48,19 @@ def load(
     prefetch: batches made ahead, on a thread. It changes no batch, nor does the number of ranks.
     verify: "first-touch" compares each block of a shard with its checksum when it is first read.
     """
-    view = _viewed(data, tokenizer, seq_len, packing)
-    if dtype is not None or verify is not None:
-        view = _renewed(view, dtype, verify)
     given = rank is not None
     rank, world_size = _given(rank, world_size) if given or world_size is not None else found_world()
     size = _global_size(batch_size, global_batch_size, world_size)
     seed = whole_number("seed", seed, 0, 2**63 - 1)
     if epochs is not None:
         epochs = whole_number("epochs", epochs, 1, 2**31)
+    prefetch = whole_number("prefetch", prefetch, 0, 1000)
+    dtype = _checked_dtype(dtype)
+    if verify not in (None, "first-touch"):
+        raise UsageError(f"verify={verify!r} is not None or 'first-touch'")
+    view = _viewed(data, tokenizer, seq_len, packing)
+    if dtype is not None or verify is not None:
+        view = _renewed(view, dtype, verify)
     samples: Samples = (
         OneView(view, seed, bool(shuffle)) if isinstance(view, View) else Mixed(view, seed, bool(shuffle))
     )
@@ -79,7 +83,7 @@ def load(
         shuffle=bool(shuffle),
         epochs=epochs,
         drop_last=bool(drop_last),
-        prefetch=whole_number("prefetch", prefetch, 0, 1000),
+        prefetch=prefetch,
     )
 
 
@@ -92,8 +96,13 @@ def _viewed(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, A
         return data
     if seq_len is None:
         raise UsageError("seq_len is missing: give the length of a row, or a view (tm.pack)")
+    unknown = [name for name in packing if name not in (pack.__kwdefaults__ or {})]
+    if unknown:
+        raise UsageError(
+            f"{', '.join(unknown)}: no option of tm.load or tm.pack; how to read text is said in tm.read(...)"
+        )
     if isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists():
-        data = open_store(data)
+        data = open_store(Path(data).absolute())  # whatever folder the program changes to
     if isinstance(data, Store):
         if tokenizer is not None:
             raise UsageError("tokenizer: a store has its own; leave it out")
@@ -103,21 +112,25 @@ def _viewed(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, A
     return pack(store_of(data, tokenizer), seq_len, **packing)
 
 
-def _renewed(data: View | Mixture, dtype: Any, verify: str | None) -> View | Mixture:
+def _checked_dtype(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    name = getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
+    if name not in ("int64", "int32"):
+        raise UsageError(f"dtype={dtype!r} is not one of 'int64', 'int32'")
+    return str(name)
+
+
+def _renewed(data: View | Mixture, dtype: str | None, verify: str | None) -> View | Mixture:
     """The same with other dtypes, or over a store that checks what it reads."""
-    if verify not in (None, "first-touch"):
-        raise UsageError(f"verify={verify!r} is not None or 'first-touch'")
     if isinstance(data, Mixture):
         views = {name: _renewed_view(view, dtype, verify) for name, view in data.views.items()}
         return Mixture(views, data.stages)
     return _renewed_view(data, dtype, verify)
 
 
-def _renewed_view(view: View, dtype: Any, verify: str | None) -> View:
-    name = getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
-    if dtype is not None and name not in ("int64", "int32"):
-        raise UsageError(f"dtype={dtype!r} is not one of 'int64', 'int32'")
-    look = view.look if dtype is None else replace(view.look, dtype=name)
+def _renewed_view(view: View, dtype: str | None, verify: str | None) -> View:
+    look = view.look if dtype is None else replace(view.look, dtype=dtype)
     store = view.store if verify is None else Store(view.store.path, view.store.manifest, first_touch=True)
     return View(store, view.layout, look, view.splits)
 

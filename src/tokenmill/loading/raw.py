@@ -41,7 +41,7 @@ def store_of(data: Any, tokenizer: Any) -> Store:
     said = False
     while True:
         try:
-            return build(source, tokenizer, folder)
+            return _held(build(source, tokenizer, folder))
         except LockedError:
             if not said:
                 print(f"waiting for another process that builds {folder}", file=sys.stderr)
@@ -58,7 +58,18 @@ def _on_the_fly(source: Source, tokenizer: Any, error: Exception) -> Store:
     folder = Path(tempfile.mkdtemp(prefix="tokenmill-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=5)
-    return build(source, tokenizer, folder / "store", progress="quiet")
+    return _held(build(source, tokenizer, folder / "store", progress="quiet"))
+
+
+def _held(store: Store) -> Store:
+    """Mapped now, where that is possible: another run that brings this store up to date does not take it from this one."""
+    if store.failed:
+        names = ", ".join(entry["file"] for entry in store.failed[:3])
+        warnings.warn(f"{len(store.failed)} input files failed and are not loaded: {names}", stacklevel=6)
+    if store.maps_all:
+        for shard in range(store.num_shards):
+            store.ids_of(shard), store.ends_of(shard)
+    return store
 
 
 def _key(source: Source, tokenizer: str) -> str:

@@ -16,6 +16,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,6 +28,7 @@ from tokenmill.errors import CorruptError, EncodingError, StoreError
 from tokenmill.store.files import CHECK_BLOCK, beside_of, canonical, digest, sync_folder, write_atomically, writing
 
 RECEIPT_VERSION = 1
+_ONE_AT_A_TIME = Lock()  # numpy parses headers with `ast`, which some Pythons break when two threads do
 HEADER_BYTES = 128
 
 
@@ -258,7 +260,8 @@ def _differs(raw: BinaryIO, header: bytes, sums: list[str], size: int) -> str | 
 def open_column(path: Path) -> npt.NDArray[Any]:
     """A shard's array, mapped, never loaded; a file that is not the .npy it should be is a CorruptError."""
     try:
-        column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        with _ONE_AT_A_TIME:
+            column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return column
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES):

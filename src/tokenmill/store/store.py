@@ -243,8 +243,9 @@ class Store:
 
     def receipt_of(self, shard: int) -> dict[str, Any]:
         """The receipt of one shard: which documents of which files."""
-        if self._last_receipt is not None and self._last_receipt[0] == shard:
-            return self._last_receipt[1]
+        last = self._last_receipt
+        if last is not None and last[0] == shard:
+            return last[1]
         shard_id = self.manifest.shard_ids[shard]
         receipt = read_receipt(self.path / "shards", shard_id)
         if receipt is None:

@@ -20,22 +20,20 @@ class FirstTouch:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._left: dict[int, set[int]] = {}  # blocks of a shard that were not compared yet
-        self._sums: dict[int, list[str]] = {}
+        self._shards: dict[int, tuple[list[str], set[int]]] = {}  # checksums, and blocks that were not compared yet
 
     def ids(self, shard: int, start: int, stop: int, values: npt.NDArray[Any]) -> None:
         """Compare the blocks that hold ids `start` to `stop` of a shard, unless they were."""
-        left = self._left.get(shard)
-        if left is None:
-            sums = self._sums[shard] = self.store.receipt_of(shard)["checksums"]["ids"]
-            left = self._left[shard] = set(range(len(sums)))
+        known = self._shards.get(shard)
+        if known is None:
+            sums = self.store.receipt_of(shard)["checksums"]["ids"]
+            known = self._shards.setdefault(shard, (sums, set(range(len(sums)))))  # two threads may come here at once
+        sums, left = known
         if left:
             for block in range(start * values.itemsize // CHECK_BLOCK, (stop * values.itemsize - 1) // CHECK_BLOCK + 1):
                 if block in left:
-                    self._compare(shard, ".npy", values, block, self._sums[shard])
+                    self._compare(shard, ".npy", values, block, sums)
                     left.discard(block)
-            if not left:
-                self._sums[shard] = []
 
     def ends(self, shard: int, values: npt.NDArray[np.int64]) -> None:
         """Compare all ends of a shard."""
