@@ -38,8 +38,10 @@ def demo(out: str) -> int:
 This is a store. Go on with:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}
   tokenmill verify {out}                  # every bit still as written?
+  tokenmill pack {out} --seq-len 1024 --compare      # rows for training, and what each way of packing wastes
   tokenmill build 'data/*.jsonl' -t path/to/tokenizer.json -o corpus/     # your own text
 
   import tokenmill as tm
-  store = tm.open({out!r}); store[0]; store.num_tokens; store.locate(0)""")
+  store = tm.open({out!r}); store[0]; store.num_tokens; store.locate(0)
+  loader = tm.load(store, 8, seq_len=1024); next(iter(loader))""")
     return 0
