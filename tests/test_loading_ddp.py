@@ -78,9 +78,6 @@ def train(store: Path, folder: Path, resume: bool = False, wait_at: int | None =
     if trainer.is_world_process_zero():
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
         (folder / "losses.json").write_text(json.dumps(losses))
-    if torch.distributed.is_initialized():  # gloo's threads may end a process that leaves them running with SIGABRT
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
 
 
 def digest(ids: torch.Tensor) -> str:
@@ -178,3 +175,5 @@ if __name__ == "__main__":
         train(store_path, runs / "parts", wait_at=KILLED)
     else:
         train(store_path, runs, resume=True)
+    sys.stdout.flush()
+    os._exit(0)  # all is written, and gloo's threads may abort a process that leaves in the usual way
