@@ -22,6 +22,13 @@ def _own_cache(tmp_path_factory, worker_id="master"):
     patch.undo()
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """A process that no launcher has told its rank: what a loader finds is one of one."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="session")
 def tokenizer_path() -> Path:
     return demo_tokenizer()

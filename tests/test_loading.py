@@ -22,6 +22,8 @@ from packing_reference import numbered, spread, write_store
 from tokenmill.errors import CorruptError, UsageError
 from tokenmill.loading.order import shuffled
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 WIDTH = 4
 GOLDEN = [
     "68d81a8f89ed34b1",
@@ -30,12 +32,6 @@ GOLDEN = [
     "9404ded3b10b5430",
 ]  # batches 0, 1, 4 and 10**9 of `packed`
 EXTRA = ("attention_mask", "block_mask", "block_mask_4d", "cu_seqlens")
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,7 @@ from packing_reference import numbered, spread, write_store
 from test_loading import WIDTH, all_ranks, passes, row_numbers, samples
 from tokenmill.errors import MismatchError
 
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ are ratios: they hold where the seconds do not.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -16,7 +15,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.machine import parse_size, usable_cores
+from tokenmill.building.machine import usable_cores
 
 # The one-shot recipe: everything in memory, one call, flatten, insert eos, write.
 ONE_SHOT = """
@@ -94,27 +92,17 @@ class Run:
     peak: int
 
 
-def bench_builds(options: argparse.Namespace) -> int:
-    """Measure and print; exit code 0 whatever the figures, which speak for themselves."""
+def measure_builds(work: Path, inputs: list[str], spec: str | None, size: int, rounds: int) -> dict[str, Any]:
+    """All figures, over so many bytes of text. Takes minutes, and leaves corpus and stores in `work`."""
     from tokenmill.demo import demo_tokenizer
     from tokenmill.encoding import load_tokenizer
 
-    work = Path(options.work or tempfile.mkdtemp(prefix="tokenmill-bench-"))
     os.environ["TOKENMILL_CACHE"] = str(work / "cache")  # nothing is known at the start
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        tokenizer = load_tokenizer(options.tokenizer or demo_tokenizer())
-        (work / "tokenizer").mkdir(exist_ok=True)
-        tokenizer.definition.save(work / "tokenizer")
-        size = parse_size(options.size or "300MB", "size")
-        say(f"collecting {size / 1e6:.0f} MB of text")
-        corpus = _corpus(work, options.corpus, size)
-        result = _measure(work, corpus, tokenizer, options.rounds)
-    finally:
-        if not options.work:
-            shutil.rmtree(work, ignore_errors=True)
-    print(json.dumps(result, indent=1) if options.json else _table(result))
-    return 0
+    tokenizer = load_tokenizer(spec or demo_tokenizer())
+    (work / "tokenizer").mkdir(parents=True, exist_ok=True)
+    tokenizer.definition.save(work / "tokenizer")
+    say(f"collecting {size / 1e6:.0f} MB of text")
+    return _measure(work, _corpus(work, inputs, size), tokenizer, rounds)
 
 
 def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) -> dict[str, Any]:
@@ -359,7 +347,7 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def _table(result: dict[str, Any]) -> str:
+def builds_table(result: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items())
     text = result["text_bytes"]
     lines = [

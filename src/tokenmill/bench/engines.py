@@ -22,7 +22,7 @@ SAMPLE_BYTES = 16_000_000  # what a build would choose by
 KINDS = {"mostly ASCII": (0.0, 0.05), "CJK-heavy": (0.15, 1.0)}
 
 
-def bench_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[dict[str, Any]]:
+def measure_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[dict[str, Any]]:
     """For each tokenizer and kind of text: how fast each method is, and whether `auto` chose well."""
     found = []
     for kind, documents in _sorted_by_kind(texts, size).items():
@@ -32,7 +32,12 @@ def bench_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int
     return found
 
 
-def table(result: dict[str, Any]) -> str:
+def engines_table(results: list[dict[str, Any]]) -> str:
+    """The figures, to be read."""
+    return "\n\n".join(map(_table, results))
+
+
+def _table(result: dict[str, Any]) -> str:
     """The figures of one tokenizer on one kind of text, to be read."""
     head = f"{'Method':<34}{'Time (s)':>10}{'Docs/sec':>12}{'Tokens/sec':>14}{'MB/s':>9}{'Speedup':>10}"
     lines = [

@@ -12,10 +12,7 @@ They and numpy give the ids alone, as int64, cast once a batch; so the load of o
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
-import tempfile
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -194,18 +191,6 @@ if rows != len(view) // batch * batch:
     raise SystemExit(f"an epoch of {rows} rows, of a view of {len(view)}")
 print(json.dumps(seconds))
 """
-
-
-def bench_loading(options: argparse.Namespace) -> int:
-    """Measure and print; exit code 0 whatever the figures, which speak for themselves."""
-    work = Path(options.work or tempfile.mkdtemp(prefix="tokenmill-bench-"))
-    try:
-        result = measure_loading(work, options.rounds, mosaic=options.mosaic, litdata=options.litdata)
-    finally:
-        if not options.work:
-            shutil.rmtree(work, ignore_errors=True)
-    print(json.dumps(result, indent=1) if options.json else loading_table(result))
-    return 0
 
 
 def measure_loading(

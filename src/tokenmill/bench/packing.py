@@ -12,13 +12,11 @@ one byte, all 0, in memory, so that next to nothing of its time goes into copyin
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -134,20 +132,6 @@ print(json.dumps([
     for (strategy, count), (plain, ours) in taken.items()
 ]))
 """
-
-
-def bench_packing(options: argparse.Namespace) -> int:
-    """Measure and print; exit code 0 whatever the figures, which speak for themselves."""
-    work = Path(options.work or tempfile.mkdtemp(prefix="tokenmill-bench-"))
-    try:
-        result = measure_packing(
-            work, options.documents, options.rounds, peer=options.peer, large=LARGE if options.large else 0
-        )
-    finally:
-        if not options.work:
-            shutil.rmtree(work, ignore_errors=True)
-    print(json.dumps(result, indent=1) if options.json else packing_table(result))
-    return 0
 
 
 def measure_packing(

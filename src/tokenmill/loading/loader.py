@@ -22,11 +22,10 @@ ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17
 
 
 class Span(NamedTuple):
-    """The samples of a global batch, and how many have been seen when it has been."""
+    """The samples of a global batch; `stop` is also how many have been seen when it has been."""
 
     start: int
     stop: int
-    seen: int
 
 
 class Loader:
@@ -104,7 +103,7 @@ class Loader:
         for span, batch in self._ahead(groups) if self.prefetch else self._in_turn(groups):
             if isinstance(batch, Exception):
                 raise batch
-            self.seen = span.seen
+            self.seen = span.stop
             yield batch
 
     def _in_turn(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
@@ -134,10 +133,10 @@ class Loader:
         self.check_world()
         size = self.global_batch_size
         if self.epochs is None:
-            return self.made(Span(step * size, (step + 1) * size, 0))
+            return self.made(Span(step * size, (step + 1) * size))
         passes, within = divmod(step, len(self))
         start = passes * self._pass + within * size
-        return self.made(Span(start, min(start + size, (passes + 1) * self._pass), 0))
+        return self.made(Span(start, min(start + size, (passes + 1) * self._pass)))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain JSON; the same on every rank."""
@@ -192,16 +191,16 @@ class Loader:
         start, size = self.seen, self.global_batch_size
         if self.epochs is None:
             while True:
-                yield Span(start, start + size, start + size)
+                yield Span(start, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
         if start + size > end and self.drop_last:  # the rest of the pass before is less than a batch
             start, end = end, end + self._pass
         while start + size <= end:
-            yield Span(start, start + size, start + size)
+            yield Span(start, start + size)
             start += size
         if start < end and not self.drop_last:
-            yield Span(start, end, end)
+            yield Span(start, end)
 
     def made(self, span: Span) -> Any:
         """This rank's part of a global batch."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.packing.hashing import mixed as mixed
+
 Numbers = npt.NDArray[np.int64]
 ROUNDS = 6
 BLOCK = 8192  # places of an epoch that are worked out at once: half a millisecond
@@ -72,11 +74,3 @@ def _keys(seed: int, epoch: int, count: int) -> list[int]:
         key = mixed(key)
         found.append(key)
     return found
-
-
-def mixed(value: int) -> int:
-    """64 bits, each of which depends on every bit of the value. Frozen."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)

@@ -48,7 +48,7 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
         skip, self.skip = self.skip, 0
         end = self.loader.seen
         for at, span in enumerate(self.loader.spans()):
-            end = span.seen
+            end = span.stop
             if at % workers == number and at // workers >= skip:
                 batch = self.loader.made(span)
                 if worker is None:

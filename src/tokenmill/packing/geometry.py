@@ -25,6 +25,7 @@ class Stretches(NamedTuple):
     starts: Numbers
     lengths: Numbers
     filled: Numbers  # tokens of each row asked for
+    planned: Numbers | None = None  # which pieces of the plan they are, for rows of pieces
 
 
 class RowPieces(NamedTuple):
@@ -162,15 +163,15 @@ class PieceRows:
         filled = lengths if self.row_ends is None else np.bincount(rows, lengths, len(index)).astype(np.int64)
         if len(filled) and not 0 < filled.min() <= filled.max() <= self.layout.seq_len:
             raise CorruptError(f"{self.starts.path} is not the plan of such rows; remove it, and pack again")
-        return Stretches(rows, self.starts.take(number), lengths, filled)
+        return Stretches(rows, self.starts.take(number), lengths, filled, number)
 
     def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
         in_rows = np.bincount(stretches.rows, minlength=len(places))
         return RowPieces(stretches.rows, _laid_out(stretches, places), stretches.lengths, in_rows)
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        _, number = self._numbers(index)
-        continues = (self.flags.take(number) & CONTINUES) > 0
+        assert stretches.planned is not None
+        continues = (self.flags.take(stretches.planned) & CONTINUES) > 0
         return np.where(continues, stretches.starts + stretches.lengths, -1), continues
 
     def _numbers(self, index: Numbers) -> tuple[Numbers, Numbers]:

@@ -15,6 +15,12 @@ FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 EXTRA = ("attention_mask", "block_mask", "block_mask_4d", "cu_seqlens")
 NO_LOSS = ("padding", "first", "overlap")
 LONGEST = 2**31 - 1
+ONLY_FOR = {  # the options that not every strategy takes
+    "stride": ("concat", "windows"),
+    "overlap": ("concat", "windows"),
+    "tail": ("concat",),
+    "buckets": ("pad",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +79,12 @@ def checked_layout(
     """The layout these arguments mean; what they cannot mean is a UsageError."""
     seq_len = whole_number("seq_len", seq_len, 1, LONGEST)
     strategy = _one_of("strategy", strategy, STRATEGIES)
-    for name, value, default, where in (
-        ("stride", stride, None, ("concat", "windows")),
-        ("overlap", overlap, None, ("concat", "windows")),
-        ("tail", tail, "keep", ("concat",)),
-        ("buckets", buckets, None, ("pad",)),
-    ):
-        if (value is not None if default is None else value != default) and strategy not in where:
+    given = {"stride": stride, "overlap": overlap, "tail": None if tail == "keep" else tail, "buckets": buckets}
+    for name, where in ONLY_FOR.items():
+        if given[name] is not None and strategy not in where:
             raise UsageError(
-                f"{name}={value!r} is for strategy {' and '.join(map(repr, where))}, not for {strategy!r}; leave it out"
+                f"{name}={given[name]!r} is for strategy {' and '.join(map(repr, where))}, not for {strategy!r};"
+                " leave it out"
             )
     tail = _one_of("tail", tail, ("keep", "drop"))
     row_start = _one_of("row_start", row_start, ("anywhere", "document"))

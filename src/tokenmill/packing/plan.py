@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tokenmill.errors import BuildError, CorruptError
 from tokenmill.kept import cache_folder
 from tokenmill.store.files import CHECK_BLOCK, sync_folder, write_atomically, writing
-from tokenmill.store.shard import HEADER_BYTES, Column, npy_header, sealed, unsealed
+from tokenmill.store.shard import Column, mapped_column, sealed, unsealed
+from tokenmill.store.touch import as_written
 
 VERSION = 1
 FOLDER = "plans"
@@ -74,10 +74,8 @@ class Checked:
         raise self._damaged()
 
     def _check(self, blocks: Any) -> None:
-        raw = self.values.view(np.uint8)
         for block in blocks:
-            data = raw[block * CHECK_BLOCK : (block + 1) * CHECK_BLOCK]
-            if xxhash.xxh3_64_hexdigest(data) != self.sums[block]:
+            if not as_written(self.values, block, self.sums):
                 raise self._damaged()
             self.unchecked[block] = False
         self.all_checked = not self.unchecked.any()
@@ -113,12 +111,10 @@ def open_plan(folder: Path, key: str) -> Plan | None:
 def _open_column(folder: Path, key: str, name: str, column: dict[str, Any], at_once: bool) -> Checked:
     path = folder / f"{key}.{name}.npy"
     dtype, count = np.dtype(column["dtype"]), column["count"]
-    with open(path, "rb") as raw:
-        whole = os.fstat(raw.fileno()).st_size == HEADER_BYTES + count * dtype.itemsize
-        if not whole or raw.read(HEADER_BYTES) != npy_header(dtype, count):
-            raise CorruptError(f"{path} is damaged")
-    values = np.memmap(path, dtype, "r", HEADER_BYTES, (count,)) if count else np.empty(0, dtype)
-    return Checked(path, folder / f"{key}.json", np.asarray(values), column["checksums"], at_once)
+    values = mapped_column(path, dtype, count)
+    if values is None:
+        raise CorruptError(f"{path} is damaged")
+    return Checked(path, folder / f"{key}.json", values, column["checksums"], at_once)
 
 
 def write_plan(

@@ -7,21 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.packing.options import ONLY_FOR
+
 if TYPE_CHECKING:
     from tokenmill.packing.stats import Stats
     from tokenmill.store import Store
 
 BAR = 40  # characters of the longest bar of a histogram
 
-# The options that not every strategy takes, and what a strategy that takes one does without it.
-_ONLY_FOR = {
-    "stride": ("concat", "windows"),
-    "overlap": ("concat", "windows"),
-    "tail": ("concat",),
-    "row_start": ("concat",),  # the others take it too where no document is split: they cannot do otherwise
-    "buckets": ("pad",),
-}
-_DEFAULTS = {"overlap": 0, "tail": "keep", "row_start": "anywhere", "long_docs": "split", "min_doc_tokens": 0}
+# Where an option is told apart. Others take row_start too where no document is split: they cannot do otherwise.
+_TOLD_FOR = {**ONLY_FOR, "row_start": ("concat",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ def measure(
 def _takes(strategy: str, option: str, given: dict[str, Any]) -> bool:
     if option == "row_start" and given.get("long_docs", "split") != "split":
         return True
-    return strategy in _ONLY_FOR.get(option, (strategy,))
+    return strategy in _TOLD_FOR.get(option, (strategy,))
 
 
 def stats_table(stats: Stats) -> str:
@@ -175,11 +170,14 @@ def _column(packed: Packed, options: list[str]) -> dict[str, str]:
 
 
 def _option_cell(packed: Packed, option: str) -> str:
+    from tokenmill.packing import pack
+
     if option in packed.options:
         return _shown(packed.options[option])
-    if packed.strategy not in _ONLY_FOR.get(option, (packed.strategy,)) or option in packed.left_out:
+    if packed.strategy not in _TOLD_FOR.get(option, (packed.strategy,)) or option in packed.left_out:
         return "-"
-    return _shown(packed.stats.seq_len if option == "stride" else _DEFAULTS.get(option, "none"))
+    default = {**(pack.__kwdefaults__ or {}), "stride": packed.stats.seq_len, "overlap": 0}[option]
+    return "none" if default is None else _shown(default)
 
 
 def _shown(value: Any) -> str:

@@ -13,12 +13,14 @@ from itertools import takewhile
 from numbers import Real
 from pathlib import PurePosixPath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from tokenmill.errors import CorruptError, UsageError
+from tokenmill.packing.hashing import mixed
 from tokenmill.packing.options import whole_number
 from tokenmill.store import Store
 from tokenmill.store.files import canonical, digest
@@ -28,6 +30,7 @@ WHOLE = 1 << 53  # shares are cut out of so many parts
 FIRST_IDS = 4096  # of a file's first document: enough to know it by
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+Chooser = Callable[[Documents], Mask]  # which of some documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,18 @@ class ByShare:
         files = _files(store)
         return ["share", self.seed, self.draw, self.low, self.high, digest(canonical([files.keys, files.documents]))]
 
-    def mask(self, store: Store, some: Documents) -> Mask:
+    def chooser(self, store: Store) -> Chooser:
         files = _files(store)
-        lines, numbers = files.of(some)
-        drawn = files.line_keys[lines]
-        for number in (self.seed, self.draw):
-            drawn = _mixed(drawn ^ np.uint64(number & (1 << 64) - 1))
-        drawn = _mixed(_mixed(drawn ^ numbers.astype(np.uint64)) ^ some.lengths.astype(np.uint64)) >> np.uint64(11)
-        return (drawn >= self.low) & (drawn < self.high)
+
+        def chosen(some: Documents) -> Mask:
+            lines, numbers = files.of(some)
+            drawn = files.line_keys[lines]
+            for number in (self.seed, self.draw):
+                drawn = mixed(drawn ^ np.uint64(number & (1 << 64) - 1))
+            drawn = mixed(mixed(drawn ^ numbers.astype(np.uint64)) ^ some.lengths.astype(np.uint64)) >> np.uint64(11)
+            return (drawn >= self.low) & (drawn < self.high)
+
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +73,21 @@ class ByFolder:
             [count if name in mine else -count for name, count in zip(files.names, files.documents, strict=True)],
         ]
 
-    def mask(self, store: Store, some: Documents) -> Mask:
+    def chooser(self, store: Store) -> Chooser:
         files, mine = _files(store), set(self.files)
-        chosen = np.array([name in mine for name in files.names], np.bool_)
-        return chosen[files.numbers[files.of(some)[0]]]
+        line_chosen = np.array([name in mine for name in files.names], np.bool_)[files.numbers]
+        return lambda some: line_chosen[files.of(some)[0]]
 
 
 Split = ByShare | ByFolder
 
 
-def chosen_by(store: Store, splits: tuple[Split, ...]) -> Callable[[Documents], Mask] | None:
+def chosen_by(store: Store, splits: tuple[Split, ...]) -> Chooser | None:
     """Which documents belong to all of these."""
     if not splits:
         return None
-
-    def chosen(some: Documents) -> Mask:
-        mask = splits[0].mask(store, some)
-        for split in splits[1:]:
-            mask &= split.mask(store, some)
-        return mask
-
-    return chosen
+    choosers = [split.chooser(store) for split in splits]
+    return lambda some: np.logical_and.reduce([chooser(some) for chooser in choosers])
 
 
 def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> dict[str, Split]:
@@ -150,14 +151,6 @@ def _passes(way: list[str], part: list[str]) -> bool:
     return any(way[at : at + len(part)] == part for at in range(len(way) - len(part) + 1))
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each bit of the result depends on every bit of the number. Frozen: splits of old stores hang on it."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
 @dataclass(frozen=True, slots=True)
 class _Files:
     """The files of a store, and which documents of each shard are theirs: a line for each stretch of a file in a shard."""
@@ -183,10 +176,13 @@ class _Files:
 
 def _files(store: Store) -> _Files:
     """Read from every receipt once: about 0.1 ms a shard, and a page of each file's first document."""
-    known: _Files | None = store.__dict__.get("_files")
+    known = _FILES.get(store)
     if known is None:
-        known = store.__dict__["_files"] = _read_files(store)
+        known = _FILES[store] = _read_files(store)
     return known
+
+
+_FILES: WeakKeyDictionary[Store, _Files] = WeakKeyDictionary()  # kept as long as somebody holds the store
 
 
 def _read_files(store: Store) -> _Files:
@@ -196,7 +192,7 @@ def _read_files(store: Store) -> _Files:
     lines: list[tuple[int, int, int, int, int]] = []
     first = 0
     for shard, expected in enumerate(store.manifest.shard_documents):
-        pieces = store.receipt_of(shard)["pieces"]
+        pieces = store.pieces(shard)
         if [type(piece["documents"]) for piece in pieces] != [int] * len(pieces) or expected != sum(
             max(0, piece["documents"]) for piece in pieces
         ):

@@ -16,7 +16,6 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,8 +26,7 @@ from tokenmill.batch import Tokens
 from tokenmill.errors import CorruptError, EncodingError, StoreError
 from tokenmill.store.files import CHECK_BLOCK, beside_of, canonical, digest, sync_folder, write_atomically, writing
 
-RECEIPT_VERSION = 1
-_ONE_AT_A_TIME = Lock()  # numpy parses headers with `ast`, which some Pythons break when two threads do
+RECEIPT_VERSION = 2
 HEADER_BYTES = 128
 
 
@@ -138,11 +136,15 @@ class ShardWriter:
             self._ids.rollback(mark[0])
             self._ends.rollback(mark[1])
 
-    def commit(self, **facts: Any) -> dict[str, Any]:
-        """Publish the shard: data, fsync, rename, and then the receipt. Returns the receipt."""
+    def commit(self, shard_id: str | None = None, **facts: Any) -> dict[str, Any]:
+        """Publish the shard: data, fsync, rename, and then the receipt. Returns the receipt.
+
+        `shard_id` is a better name for it, where what it holds was not known when it was begun.
+        """
+        shard_id = shard_id or self.id
         receipt = {
             "version": RECEIPT_VERSION,
-            "id": self.id,
+            "id": shard_id,
             "documents": self.documents,
             "tokens": self.tokens,
             "dtype": self.dtype.name,
@@ -152,13 +154,13 @@ class ShardWriter:
         try:
             with writing(self._ids.path):
                 receipt["checksums"] = {"ids": self._ids.finish(), "ends": self._ends.finish()}
-                for column in (self._ids, self._ends):
-                    os.replace(column.beside, column.path)
+                for column, suffix in ((self._ids, ".npy"), (self._ends, ".ends.npy")):
+                    os.replace(column.beside, self.folder / f"{shard_id}{suffix}")
                 sync_folder(self.folder)
         except BaseException:
             self.discard()
             raise
-        write_atomically(receipt_path(self.folder, self.id), sealed(receipt))
+        write_atomically(receipt_path(self.folder, shard_id), sealed(receipt))
         return receipt
 
     def discard(self) -> None:
@@ -257,14 +259,26 @@ def _differs(raw: BinaryIO, header: bytes, sums: list[str], size: int) -> str | 
     return None
 
 
-def open_column(path: Path) -> npt.NDArray[Any]:
+def mapped_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any] | None:
+    """A column, mapped, never loaded; None where size or header are not what its dtype and count imply, byte for byte."""
+    with open(path, "rb", buffering=0) as raw:
+        size = os.fstat(raw.fileno()).st_size
+        if size != HEADER_BYTES + count * dtype.itemsize or raw.read(HEADER_BYTES) != npy_header(dtype, count):
+            return None
+        if count:
+            values = np.memmap(raw, dtype, "r", HEADER_BYTES, (count,))
+            return np.asarray(values)  # still mapped; np.memmap itself makes every slice three times dearer
+    nothing = np.empty(0, dtype)  # which cannot be mapped
+    nothing.setflags(write=False)
+    return nothing
+
+
+def open_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     """A shard's array, mapped, never loaded; a file that is not the .npy it should be is a CorruptError."""
     try:
-        with _ONE_AT_A_TIME:
-            column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return column
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES):
+        column = mapped_column(path, dtype, count)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES):
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
         if isinstance(error, FileNotFoundError):
             raise CorruptError(
@@ -272,6 +286,21 @@ def open_column(path: Path) -> npt.NDArray[Any]:
                 f" if not, run: tokenmill verify {path.parent.parent} --repair"
             ) from error
         raise CorruptError(f"{path}: {error}; run: tokenmill verify {path.parent.parent} --repair") from error
+    if column is None:
+        what = _unlike(path, dtype, count)
+        raise CorruptError(f"{path}: {what}; run: tokenmill verify {path.parent.parent} --repair")
+    return column
+
+
+def _unlike(path: Path, dtype: np.dtype[Any], count: int) -> str:
+    """What is wrong with a column that is not as it was written: numpy's own words where it cannot read it either."""
+    try:
+        found = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # of many kinds, for headers of noise
+        return str(error)
+    if found.shape == (count,) and found.dtype == dtype:
+        return "its header or its size is not as it was written"
+    return f"{found.dtype.name}{found.shape} where the manifest says {dtype.name}({count},)"
 
 
 def content_digest(receipt: dict[str, Any]) -> str:

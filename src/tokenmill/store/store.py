@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tokenmill.errors import CorruptError, StoreError
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, open_column, read_receipt
+from tokenmill.store.sources import SOURCES, Sources, read_sources
 from tokenmill.store.touch import FirstTouch
 
 if TYPE_CHECKING:
@@ -55,9 +56,12 @@ class Store:
     among processes. Arrays are read-only.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, *, first_touch: bool = False) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, *, first_touch: bool = False, sources: Path | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
+        self.sources_path = sources or path / SOURCES  # the same contents may go by other names
         self.first_touch = FirstTouch(self) if first_touch else None
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
         self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all
@@ -93,7 +97,7 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """A copy for another process maps the files itself; no token travels."""
-        return _again, (self.path, self.manifest, self.first_touch is not None)
+        return _again, (self.path, self.manifest, self.first_touch is not None, self.sources_path)
 
     def __repr__(self) -> str:
         return (
@@ -171,7 +175,7 @@ class Store:
         """The file and row a document came from: arithmetic over one receipt."""
         shard, local = self._find(index)
         row_start, previous = self.manifest.row_starts[shard], None
-        for piece in self.receipt_of(shard)["pieces"]:
+        for piece in self.pieces(shard):
             if previous is not None:
                 row_start = row_start + previous["rows"] if piece["file"] == previous["file"] else 0
             if local < piece["documents"]:
@@ -227,12 +231,7 @@ class Store:
     ) -> npt.NDArray[Any]:
         """Map a column; where many are mapped, the one that has been for longest is given up."""
         path = self.path / "shards" / f"{self.manifest.shard_ids[shard]}{suffix}"
-        column = np.asarray(open_column(path))  # still mapped; np.memmap itself makes every slice three times dearer
-        if column.shape != (count,) or column.dtype != dtype:
-            raise CorruptError(
-                f"{path}: {column.dtype.name}{column.shape} where the manifest says {dtype.name}({count},);"
-                f" run: tokenmill verify {self.path} --repair"
-            )
+        column = open_column(path, dtype, count)
         if self.first_touch is not None and mapped is self.mapped_ends:
             self.first_touch.ends(shard, column)
         with self._mapping:
@@ -240,6 +239,20 @@ class Store:
                 del mapped[next(iter(mapped))]
             mapped[shard] = column
         return column
+
+    def pieces(self, shard: int) -> list[dict[str, Any]]:
+        """The stretches of files that one shard was made from: which file, how many rows and documents, what was left out."""
+        pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
+        if len(pieces) != len(names):
+            raise CorruptError(
+                f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]};"
+                f" run: tokenmill verify {self.path} --repair"
+            )
+        return [{**piece, "file": name} for name, piece in zip(names, pieces, strict=True)]
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return read_sources(self.sources_path)
 
     def receipt_of(self, shard: int) -> dict[str, Any]:
         """The receipt of one shard: which documents of which files."""
@@ -257,8 +270,8 @@ class Store:
         return receipt
 
 
-def _again(path: Path, manifest: Manifest, first_touch: bool) -> Store:
-    return Store(path, manifest, first_touch=first_touch)
+def _again(path: Path, manifest: Manifest, first_touch: bool, sources: Path) -> Store:
+    return Store(path, manifest, first_touch=first_touch, sources=sources)
 
 
 def _columns_at_once() -> int:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from tokenmill.store.store import Store
 
 
+def as_written(values: npt.NDArray[Any], block: int, sums: list[str]) -> bool:
+    """Whether a block of 4 MiB of a column is what its checksum was made of."""
+    data = values.view(np.uint8)[block * CHECK_BLOCK : (block + 1) * CHECK_BLOCK]
+    return block < len(sums) and xxhash.xxh3_64_hexdigest(data) == sums[block]
+
+
 class FirstTouch:
     """Which blocks of which shards were compared already. A block of 4 MiB takes some 0.4 ms, once."""
 
@@ -41,7 +47,6 @@ class FirstTouch:
             self._compare(shard, ".ends.npy", values, block, sums)
 
     def _compare(self, shard: int, suffix: str, values: npt.NDArray[Any], block: int, sums: list[str]) -> None:
-        data = values.view(np.uint8)[block * CHECK_BLOCK : (block + 1) * CHECK_BLOCK]
-        if block >= len(sums) or xxhash.xxh3_64_hexdigest(data) != sums[block]:
+        if not as_written(values, block, sums):
             path = self.store.path / "shards" / f"{self.store.manifest.shard_ids[shard]}{suffix}"
             raise CorruptError(f"{path} is damaged (block {block}); run: tokenmill verify {self.store.path} --repair")
