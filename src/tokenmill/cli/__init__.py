@@ -1,0 +1,48 @@
+"""The command line: parse, call, show. Results go to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but some input files failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+
+from tokenmill import __version__
+from tokenmill.cli import bench, build, demo, info, pack, run, show, verify
+from tokenmill.errors import TokenmillError
+from tokenmill.events import printable
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    options = parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name need not be text
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return int(options.run(options))
+    except TokenmillError as error:
+        print(f"tokenmill: {printable(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nstopped. Every finished shard is kept: run the same command to go on", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and flag."""
+    top = argparse.ArgumentParser(
+        prog="tokenmill", description="Raw text to a verified token store, once, at the speed of the fastest engine."
+    )
+    top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (build, run, info, show, pack, verify, bench, demo):
+        command.add(commands)
+    return top

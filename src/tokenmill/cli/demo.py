@@ -1,0 +1,22 @@
+"""tokenmill demo."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "demo",
+        help="the main job on this Python's own files, offline",
+        description="Build a store from the .py, .rst and .txt files of this Python installation, with a small tokenizer.",
+    )
+    command.set_defaults(run=_demo)
+    command.add_argument("-o", "--out", default="demo-corpus", help="folder of the store (demo-corpus)")
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from tokenmill.demo import demo
+
+    return demo(options.out)
