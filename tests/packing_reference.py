@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from tokenmill.batch import Tokens
 from tokenmill.store import Manifest, ShardWriter, content_digest, store_fingerprint
 from tokenmill.store.files import digest
+from tokenmill.store.sources import SOURCES, Sources
 
 Document = list[int]
 Cell = tuple[int, int]
@@ -324,10 +325,13 @@ def write_store(
         writer = ShardWriter(folder / "shards", f"{at:024x}", np.dtype(dtype))
         flat = np.array([i for document in documents for i in document], dtype)
         writer.append(Tokens(flat, np.cumsum([len(document) for document in documents], dtype=np.int64)))
-        facts = [{"file": file, "rows": len(part), "documents": len(part)} for file, part in pieces]
-        receipts.append(writer.commit(pieces=facts, failed=[], text_bytes=0))
+        facts = [{"content": None, "rows": len(part), "documents": len(part)} for _, part in pieces]
+        receipts.append(writer.commit(pieces=facts, text_bytes=0))
         row_starts.append(rows[pieces[0][0]] if pieces else 0)
         rows.update({file: len(part) for file, part in pieces})
+    runs = [(file, len(list(run))) for file, run in groupby(file for pieces in shards for file, _ in pieces)]
+    names = Sources([file for file, _ in runs], [count for _, count in runs], list(map(len, shards)))
+    (folder / SOURCES).write_bytes(names.as_bytes())
     tokenizer = {"name": "none", "fingerprint": "f" * 32, "vocab_size": vocab_size or (1 << (16 if dtype == "uint16" else 18)),
                  "engine": "tokenizers", "engine_version": "0", "proof": "", "eos_id": eos, "bos_id": None}  # fmt: skip
     Manifest(

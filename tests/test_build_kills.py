@@ -208,11 +208,11 @@ if "tokenmill.building.worker" in sys.orig_argv:
     ballast = b"x" * (400 << 20)
     from tokenmill.store import ShardWriter
     commit = ShardWriter.commit
-    def slowly(self, **facts):
+    def slowly(self, *name, **facts):
         try:
             os.close(os.open({str(tmp_path / "once")!r}, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return commit(self, **facts)
+            return commit(self, *name, **facts)
         deadline = time.monotonic() + 6
         while time.monotonic() < deadline:
             time.sleep(0.05)

@@ -93,7 +93,7 @@ def test_every_build_option_is_heard(tokenizer_path, tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert (facts["documents"], facts["quarantined"]) == (2, 1)
     assert (
-        facts["options"] | {"eos": 5, "bos": 0, "limit": 3, "shard_bytes": 10**6, "template": "{a}\n{b}"}
+        facts["options"] | {"eos": 5, "bos": 0, "max_rows": 3, "shard_bytes": 10**6, "template": "{a}\n{b}"}
         == facts["options"]
     )
     assert facts["tokenizer"]["engine"] == "tokenizers"

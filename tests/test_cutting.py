@@ -343,8 +343,8 @@ def test_huge_records(tmp_path, encoders, real_texts, small, jsonl, name):
 def run(source, encoder, folder, block_bytes):
     """One task over one file, in blocks of a given size: (its documents' ids, the receipt)."""
     task = Task("0" * 24, (Piece(source.files[0]),))
-    writer, facts = encode_task(task, source, encoder, folder, block_bytes=block_bytes)
-    receipt = writer.commit(**facts)
+    encoded = encode_task(task, source, encoder, folder, block_bytes=block_bytes)
+    receipt = encoded.writer.commit(**encoded.facts)
     ids, ends = (np.load(folder / f"{task.id}{suffix}") for suffix in (".npy", ".ends.npy"))
     return [part.tolist() for part in np.split(ids, ends)[:-1]], receipt
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tokenmill as tm
 from packing_reference import Options, numbered, spread, write_store
 from test_packing_rows import EOS, STRATEGIES, check_view, store_of
+from tokenmill.packing.hashing import mixed
 
 SHARES = {"train": 0.7, "eval": 0.2, "test": 0.1}
 
@@ -273,3 +274,11 @@ def test_a_folder_and_then_shares(filed):
     sides_of_all = whole.split(a=0.5, b=0.5)
     both = sides_of_all["a"].split(by="folder", train="train")["train"]
     assert members(both) == members(sides_of_all["a"]) & members(train)
+
+
+def test_the_hash_is_frozen_and_the_same_for_numbers_and_arrays():
+    """Splits of old stores and the order of old runs hang on it."""
+    numbers = [0, 1, 2**63, 2**64 - 1]
+    frozen = [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0x481EC0A212A9F3DB, 0xE4D971771B652C20]
+    assert [mixed(number) for number in numbers] == frozen
+    assert mixed(np.array(numbers, np.uint64)).tolist() == frozen

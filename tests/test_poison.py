@@ -291,8 +291,8 @@ def test_tasks_in_blocks_of_any_size(tmp_path, corpus, tokenizer_path):
     task = Task("0" * 24, (Piece(source.files[0]),))
     found = []
     for block_bytes in (64, 5000, 1 << 22):
-        writer, facts = encode_task(task, source, encoder, tmp_path / str(block_bytes), block_bytes=block_bytes)
-        found.append((facts, writer.commit(**facts)["checksums"]))
+        encoded = encode_task(task, source, encoder, tmp_path / str(block_bytes), block_bytes=block_bytes)
+        found.append((encoded.facts, encoded.writer.commit(**encoded.facts)["checksums"]))
     assert found[0] == found[1] == found[2]
 
 

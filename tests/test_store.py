@@ -31,6 +31,7 @@ from tokenmill.store import (
 )
 from tokenmill.store.files import digest
 from tokenmill.store.shard import sealed
+from tokenmill.store.sources import SOURCES, Sources
 
 TOKENIZER = {
     "name": "none", "fingerprint": "f" * 32, "vocab_size": 70000, "engine": "tokenizers",
@@ -44,13 +45,16 @@ def write_shard(folder: Path, name: str, documents, dtype=DTYPES[0]) -> dict:
     """One shard of these documents, each a row of a file called after the shard."""
     writer = ShardWriter(folder / "shards", name, np.dtype(dtype))
     writer.append(as_tokens(documents, dtype))
-    piece = {"file": f"{name}.txt", "rows": len(documents), "documents": len(documents)}
-    return writer.commit(pieces=[piece], failed=[], text_bytes=0)
+    piece = {"content": None, "rows": len(documents), "documents": len(documents)}
+    return writer.commit(pieces=[piece], text_bytes=0)
 
 
 def write_manifest(folder: Path, receipts: list[dict], dtype=DTYPES[0]) -> None:
     """A manifest over shards that were written by hand."""
     raw = [(folder / "shards" / f"{receipt['id']}.json").read_bytes() for receipt in receipts]
+    one_each = [1] * len(receipts)
+    names = Sources([f"{receipt['id']}.txt" for receipt in receipts], one_each, one_each)
+    (folder / SOURCES).write_bytes(names.as_bytes())
     Manifest(
         options={"eos": 0, "bos": None},
         source={"inputs": [], "files": 1, "on_error": "quarantine"},
@@ -306,7 +310,7 @@ def test_opening_reads_no_shard(small):
         store.locate(0)
 
 
-@pytest.mark.parametrize("what", ["short", "empty", "other dtype", "other length", "text", "pickle"])
+@pytest.mark.parametrize("what", ["short", "long", "empty", "other dtype", "other length", "text", "pickle"])
 @pytest.mark.parametrize("file", ["s0.npy", "s0.ends.npy"])
 def test_a_file_that_is_not_the_array_it_should_be(small, what, file):
     """Whatever stands where a shard's array should be, reading is a CorruptError that names the file."""
@@ -315,6 +319,8 @@ def test_a_file_that_is_not_the_array_it_should_be(small, what, file):
     array = np.load(path)
     if what == "short":
         path.write_bytes(path.read_bytes()[:-1])
+    elif what == "long":
+        path.write_bytes(path.read_bytes() + b"\0")
     elif what == "empty":
         path.write_bytes(b"")
     elif what == "other dtype":
@@ -483,10 +489,11 @@ def big(tmp_path_factory):
             out.seek(start + 2 * int(ends[499]))
             out.write(np.array([i + 1, 7, 8], "<u2").tobytes())
         np.save(shards / f"s{i}.ends.npy", ends)
-        piece = {"file": "f", "rows": BIG_DOCUMENTS, "documents": BIG_DOCUMENTS}
-        receipt = {"version": 1, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
+        piece = {"content": None, "rows": BIG_DOCUMENTS, "documents": BIG_DOCUMENTS}
+        receipt = {"version": 2, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
         (shards / f"s{i}.json").write_bytes(sealed(receipt))
         receipts.append(receipt)
+    (folder / SOURCES).write_bytes(Sources(["f"], [BIG_SHARDS], [1] * BIG_SHARDS).as_bytes())
     write_manifest_of_big(folder, receipts)
     yield folder
     shutil.rmtree(folder)

@@ -265,9 +265,10 @@ def own_source(tmp_path, pristine) -> tuple[Path, Path]:
 
 def shard_of(store: Path, file: str) -> str:
     """A shard made from a file."""
-    for path in sorted((store / "shards").glob("*.json")):
-        if any(Path(piece["file"]).name == file for piece in json.loads(path.read_bytes())["pieces"]):
-            return path.stem
+    opened = tm.open(store)
+    for shard, name in enumerate(opened.manifest.shard_ids):
+        if any(Path(piece["file"]).name == file for piece in opened.pieces(shard)):
+            return name
     raise AssertionError(file)
 
 

@@ -1,4 +1,4 @@
-"""source x tokenizer -> store. Which receipts are missing? Make those; then write the manifest."""
+"""A build that is decided: which contents have no shard yet? Make those; then write the manifest."""
 
 from __future__ import annotations
 
@@ -7,166 +7,156 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.batch import BLANK
-from tokenmill.building.crew import Crew, Failures, Inside
-from tokenmill.building.folder import agree, check_folder, forget, keep, leave_no_litter, without_folder
+from tokenmill.building.crew import Crew, Done, Failures, Inside
+from tokenmill.building.folder import forget, keep
 from tokenmill.building.local import Workers
-from tokenmill.building.lock import build_lock
-from tokenmill.building.machine import parse_size, share_out
-from tokenmill.building.plan import Task, limited, plan
-from tokenmill.building.progress import Progress
+from tokenmill.building.machine import share_out
+from tokenmill.building.plan import TRIAL, Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
+from tokenmill.building.seen import Seen, with_contents
+from tokenmill.building.why import note_speed
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
-from tokenmill.errors import DifferenceError, TokenmillError, UsageError
+from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
 from tokenmill.events import Event
-from tokenmill.reading import Source, check_fields, read, text_weight
+from tokenmill.reading import Source, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_receipt
-from tokenmill.store.files import writing
+from tokenmill.store.files import beside_of, writing
+from tokenmill.store.sources import SOURCES, Sources, read_sources
+
+if TYPE_CHECKING:
+    from tokenmill.building.asking import Asked
 
 SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
-SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # where text takes a minute a shard, every core should have one
 RACE_BYTES = 24 << 20  # less than this is done before a race of engines on a sample of it would have paid
 
 
-def build(
-    source: Any,
-    tokenizer: Any,
-    out: str | os.PathLike[str],
-    *,
-    eos: str | int | None = "auto",
-    bos: str | int | None = None,
-    shard_bytes: str | int | None = None,
-    workers: int | None = None,
-    memory: str | int | None = None,
-    engine: str | None = None,
-    specials: str | None = None,
-    force: bool = False,
-    progress: str | Callable[[Event], None] | None = None,
-    **reading: Any,
-) -> Store:
-    """Tokenize a corpus into a store at `out`, or finish one that was begun, or say that it is up to date.
-
-    `source` is what `tm.read` takes, or what it returns; its options (`text`, `format`, `template`, `separator`, `limit`,
-    `on_error`) may be given here. Runs on one worker process per physical core (`workers=0`: inside this process) and
-    within `memory` (half of what is free, unless said). `progress` is "auto", "bar", "plain", "quiet" or "verbose", or a
-    function that gets each event.
-
-    `engine` is "auto" (the fastest that proves itself on this tokenizer and a sample of this corpus), "reference" or an
-    engine's name. `specials` says what the names of special tokens in the text become: "parse" (their ids), "text"
-    (ordinary text: nobody forges a document's end) or "error" (the build stops there). A document that begins with `bos`
-    does not get another.
-
-    The store's bytes depend on the input, the tokenizer and `shard_bytes` (32MB; 1MB for slow Python tokenizers) alone.
-    Input files that cannot be read are left out: the store then says `complete == False`, `failed` names them, and the
-    next build tries just those again.
-    """
-    if workers is not None and workers < 0:
-        raise UsageError(f"workers={workers} must be 0 (inside this process) or more")
-    if shard_bytes is not None and parse_size(shard_bytes, "shard_bytes") < 1 << 10:
-        raise UsageError(f"shard_bytes={shard_bytes!r} is less than 1KiB; a shard of some tens of MB is usual")
-    if not isinstance(source, Source):
-        source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
-    elif reading:
-        raise UsageError(f"give {', '.join(reading)} to tm.read, where the source was made")
-    folder = Path(out)
-    source = without_folder(source, folder)
-    check_folder(folder)
-    with ExitStack() as stack:
-        stack.enter_context(build_lock(folder))
-        if all(entry.name == ".lock" for entry in folder.iterdir()):
-            stack.callback(leave_no_litter, folder)
-        watch = stack.enter_context(Progress(progress, folder))
-        stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
-        crew = stack.enter_context(_crew(source, workers, memory, watch.emit))
-        if not (folder / "manifest.json").exists():
-            crew.start()  # they get ready while the work is planned
-        loaded = load_tokenizer(tokenizer, engine, specials)
-        is_slow = loaded.definition.reference == "python"
-        if is_slow:
-            crew.stop()
-            crew = stack.enter_context(_slow_crew(source, loaded, workers, memory, watch.emit))
-        shard_size = parse_size(shard_bytes or (SLOW_SHARD_BYTES if is_slow else SHARD_BYTES), "shard_bytes")
-        if source.streams:
-            from tokenmill.reading.spool import spool
-
-            with writing(folder / "spool"):
-                source = spool(source, folder / "spool", shard_size)
-        check_fields(source)
-        around = {"bos": loaded.resolve("bos", bos), "eos": loaded.resolve("eos", eos)}
-        options = {
-            **source.options(),
-            "tokenizer": loaded.fingerprint,
-            "specials": loaded.definition.specials,
-            **around,
-            "shard_bytes": shard_size,
-        }
-        previous = agree(folder, source, loaded, options, force)
-        return Build(folder, source, loaded, options, previous).carry_out(crew, watch.emit)
-
-
 class Build:
-    """A build that is decided: which tasks make up the store, and which of them still have to be done."""
+    """A build that is decided: which tasks make up the store, and which of them still have to be done.
+
+    `published` is the manifest that is there already. `seen` is what is known of input files, the build's own list first;
+    `donors` are folders of shards that were made in the same way, from which pieces may be taken; `kin` is the manifest of
+    one of them. Files in `leave_out` are not read.
+    """
 
     def __init__(
-        self, folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], previous: Manifest | None
+        self,
+        folder: Path,
+        source: Source,
+        tokenizer: Tokenizer,
+        options: dict[str, Any],
+        published: Manifest | None,
+        seen: list[Seen],
+        *,
+        donors: list[Path] | None = None,
+        kin: Manifest | None = None,
+        leave_out: frozenset[str] = frozenset(),
     ) -> None:
         self.folder, self.shards = folder, folder / "shards"
-        self.source, self.tokenizer, self.previous = source, tokenizer, previous
-        self.options = options
-        self.tasks = plan(source, options, options["shard_bytes"])
+        self.source, self.tokenizer, self.published, self.kin = source, tokenizer, published, published or kin
+        self.options, self.making = options, making(options)
+        self.seen, self.donors, self.leave_out = seen, [self.shards, *(donors or ())], leave_out
+        limits = [options[name] for name in TRIAL]
+        self.limit = None if limits == [None] * len(limits) else Limit(*limits)
+        self.tasks: list[Task] = []
+        self.todo: list[Task] = []
+        self.before = dict(seen[0].files)  # as it was found
+        self.shards_of: dict[str, str] = {}  # what tasks became whose shards have other names
+
+    def plan(self, emit: Callable[[Event], None], *, rehash: bool = False) -> None:
+        """Find out what the input holds, as far as that is worth it, and which shards are missing."""
+        planned = [
+            kept
+            for group in groups(self.source, self.options["shard_bytes"])
+            if (kept := tuple(piece for piece in group if piece.file.shown not in self.leave_out))
+        ]
+        if self.limit is not None:
+            self.tasks = self.todo = [task_of(pieces, self.making, self.limit) for pieces in planned]
+            return
+        unknown = not any(one.files for one in self.seen) and any(map(_has_shards, self.donors))
+
+        def checking(files: int, nbytes: int) -> None:
+            emit({"event": "checking", "files": files, "bytes": nbytes})
+
+        known = with_contents(planned, self.source, self.seen, rehash=rehash, read_all=unknown, checking=checking)
+        tasks = [task_of(pieces, self.making) for pieces in known]
+        missing = {task.id: task for task in tasks if self._shards_with(task) is None}
+        held = self._held() if any(piece.content for task in missing.values() for piece in task.pieces) else {}
+        for task in missing.values():
+            pieces = tuple(replace(piece, held=held.get(piece.content or "")) for piece in task.pieces)
+            missing[task.id] = replace(task, pieces=pieces)
+        self.tasks = [missing.get(task.id, task) for task in tasks]
+        self.todo = list(missing.values())
+
+    def _held(self) -> dict[str, tuple[str, int]]:
+        """Where the tokens of contents lie that have been encoded before."""
+        found: dict[str, tuple[str, int]] = {}
+        for shards in self.donors:
+            for path in sorted(shards.glob("*.json")):
+                receipt = read_receipt(shards, path.stem)
+                if receipt is not None and is_done(shards, receipt):
+                    for number, piece in enumerate(receipt["pieces"]):
+                        if piece["content"] is not None:
+                            found.setdefault(piece["content"], (str(shards / path.stem), number))
+        return found
 
     def carry_out(self, crew: Crew, emit: Callable[[Event], None], redo: frozenset[str] | None = None) -> Store:
         """Do what has no receipt (and what is in `redo`), publish, and open the result."""
         began = time.monotonic()
-        todo = [task for task in self.tasks if task.id in (redo or ()) or not self.has_receipt(task)]
+        again = {task.id: task for task in self.tasks if task.id in (redo or ())}
+        todo = list({**again, **{task.id: task for task in self.todo}}.values())
         if not todo and redo is None and self._is_published():
             return self._up_to_date(emit)
-        self._decide_engine(crew)
-        self.manifest = _blank_manifest(self.source, self.tokenizer, self.options)
-        if self.previous is not None:  # the same by fingerprint; it keeps its first name
-            self.manifest.tokenizer["name"] = self.previous.tokenizer["name"]
-            if self._engine_of(self.previous.tokenizer) == self._engine_of(self.manifest.tokenizer):
-                self.manifest.tokenizer = self.previous.tokenizer
+        if todo or self.kin is None:
+            self._decide_engine(crew)
+        self.manifest = self._blank_manifest()
         contents = self.tokenizer.definition.contents()
         for name, content in contents.items():
             self.manifest.files[f"tokenizer/{name}"] = keep(self.folder / "tokenizer" / name, content)
         forget(self.folder / "tokenizer", contents.keys())
         with writing(self.shards):
             self.shards.mkdir(exist_ok=True)
-        if self.previous is None:
+            self._take_shards()
+        if self.published is None:
             self.manifest.write(self.folder)
-        emit(self._plan_event(crew, len(todo)))
-        sampling = self._sampling(crew.processes)
-        crew.begin(self._setup(), None if sampling is None else sampling.offer)
-        emit({"event": "start", "source_bytes": sum(task.nbytes for task in todo)})
-        try:
-            if self.source.limit is None:
-                failures = crew.run(todo, self.has_receipt)
-            else:
-                failures = self._first_documents(crew)
-                if not failures and redo is None and self._is_published():
-                    return self._up_to_date(emit)
-            if sampling is not None:
-                sampling.finish()
-        except DifferenceError as error:
-            crew.stop()  # or it would write receipts after this
-            self._throw_away(str(error), redo or frozenset())
-            raise
+        failures: Failures = {}
+        sampling = None
+        if todo:
+            emit(self._plan_event(crew, len(todo)))
+            sampling = self._sampling(crew.processes)
+            crew.begin(self._setup(), None if sampling is None else sampling.offer)
+            emit({"event": "start", "source_bytes": sum(task.new_bytes for task in todo)})
+            try:
+                if self.limit is None:
+                    failures = crew.run(todo, self.has_receipt, self._note)
+                else:
+                    failures = self._first_documents(crew)
+                    if not failures and redo is None and self._is_published():
+                        return self._up_to_date(emit)
+                if sampling is not None:
+                    sampling.finish()
+            except DifferenceError as error:
+                crew.stop()  # or it would write receipts after this
+                self._throw_away(str(error), redo or frozenset())
+                raise
         for entry in each_once(failures):
             emit({"event": "failed", **entry})
-        manifest = publish(self.folder, self.manifest, self.tasks, failures)
+        manifest = publish(self.folder, self.manifest, self.tasks, self.shards_of, failures)
+        seconds = time.monotonic() - began
+        note_speed(self.tokenizer, sum(task.new_bytes for task in todo), seconds)
         emit(
             {
                 "event": "finished",
-                "seconds": time.monotonic() - began,
-                "done_bytes": sum(task.nbytes for task in todo),
+                "seconds": seconds,
+                "done_bytes": sum(task.new_bytes for task in todo),
                 "documents": manifest.documents,
                 "tokens": manifest.tokens,
                 "quarantined": manifest.quarantined,
@@ -180,10 +170,36 @@ class Build:
         )
         return Store(self.folder, manifest)
 
-    def has_receipt(self, task: Task) -> bool:
-        """Whether a task is done, all its files included."""
-        receipt = read_receipt(self.shards, task.id)
-        if receipt is None or receipt["failed"] or not is_done(self.shards, receipt):
+    def _shards_with(self, task: Task) -> Path | None:
+        """The folder that has the shard of a task."""
+        return next((shards for shards in self.donors if self.has_receipt(task, shards)), None)
+
+    def _take_shards(self) -> None:
+        """Shards that are elsewhere come here by a link, the receipt last; where there are no links, as a copy."""
+        for task in {task.id: task for task in self.tasks if task.known}.values():
+            self._take_shard(task)
+
+    def _take_shard(self, task: Task) -> bool:
+        """Whether the shard of a task is here now."""
+        shards = self._shards_with(task)
+        if shards is None or shards == self.shards:
+            return shards is not None
+        for suffix in (".npy", ".ends.npy", ".json"):
+            there, here = shards / f"{task.id}{suffix}", self.shards / f"{task.id}{suffix}"
+            here.unlink(missing_ok=True)
+            try:
+                os.link(there, here)
+            except OSError:
+                beside = beside_of(here)
+                shutil.copyfile(there, beside)
+                os.replace(beside, here)
+        return True
+
+    def has_receipt(self, task: Task, shards: Path | None = None) -> bool:
+        """Whether the shard of a task is there."""
+        shards = shards or self.shards
+        receipt = read_receipt(shards, task.id) if task.known else None
+        if receipt is None or receipt.get("failed") or not is_done(shards, receipt):
             return False
         bad = self.source.on_error == "raise" and any(
             reason != BLANK for piece in receipt["pieces"] for _, _, reason, _ in piece.get("skips", ())
@@ -191,38 +207,59 @@ class Build:
         bad = bad or (self.tokenizer.specials == "error" and receipt.get("special_documents", 0) > 0)
         return not bad  # done again, it stops at the bad document, as was asked
 
-    def _is_published(self) -> bool:
-        old = self.previous
-        return old is not None and old.complete and old.shard_ids == [task.id for task in self.tasks]
-
     def _up_to_date(self, emit: Callable[[Event], None]) -> Store:
-        assert self.previous is not None
-        sweep(self.folder, set(self.previous.shard_ids))
-        counts = {"documents": self.previous.documents, "tokens": self.previous.tokens}
-        emit({"event": "up to date", "path": str(self.folder), **counts})
-        return Store(self.folder, self.previous)
+        assert self.published is not None
+        sweep(self.folder, set(self.published.shard_ids))
+        return up_to_date(Store(self.folder, self.published), emit)
+
+    def _is_published(self) -> bool:
+        old = self.published
+        if old is None or not old.complete or old.shard_ids != [task.id for task in self.tasks]:
+            return False
+        if self.limit is not None:
+            return True
+        try:
+            return read_sources(self.folder / SOURCES).files == self.names().files
+        except CorruptError:
+            return False
+
+    def names(self) -> Sources:
+        """Which file each piece of the shards is, where all could be read."""
+        runs = groupby(piece.file.shown for task in self.tasks for piece in task.pieces)
+        files = [(name, sum(1 for _ in run)) for name, run in runs]
+        pieces = [len(task.pieces) for task in self.tasks]
+        return Sources([name for name, _ in files], [count for _, count in files], pieces)
+
+    def _note(self, task: Task, done: Done) -> None:
+        self.shards_of[task.id] = done.shard
+        for piece, content in zip(task.pieces, done.contents, strict=True):
+            if content is not None:
+                self.seen[0].note(piece, self.source.looked_at, content)
 
     def _first_documents(self, crew: Crew) -> Failures:
-        """Tasks one after the other until enough documents were read: how far each goes depends on those before it."""
-        left = self.source.limit or 0
+        """Tasks one after the other until enough was read: how far each goes depends on those before it."""
+        left = self.limit
+        assert left is not None
         planned, self.tasks = self.tasks, []
         failures: Failures = {}
-        for task in planned:
-            if left <= 0:
+        for pieces in (task.pieces for task in planned):
+            if left.reached:
                 break
-            task = limited(task, left)
+            task = task_of(pieces, self.making, left)
             self.tasks.append(task)
-            if not self.has_receipt(task):
-                failures |= crew.run([task], self.has_receipt)
+            if not self._take_shard(task):
+                failures |= crew.run([task], self.has_receipt, self._note)
             receipt = read_receipt(self.shards, task.id)
             for piece in receipt["pieces"] if receipt else ():
                 blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
-                left -= piece["rows"] - blank
+                left = left.less(piece["rows"] - blank, piece["documents"], piece["tokens"])
+            if receipt and receipt.get("stopped"):
+                break
         return failures
 
     def _decide_engine(self, crew: Crew) -> None:
         """The engine: as it was, for a store that was begun; else, for a corpus worth it, the fastest on a sample of it."""
-        tokenizer, old = self.tokenizer, self.previous
+        tokenizer, old = self.tokenizer, self.kin
         if tokenizer.wanted != "auto" or tokenizer.definition.reference == "python":
             return
         self.tokenizer = tokenizer = replace(tokenizer)  # what it chose before may have been caught since
@@ -232,7 +269,7 @@ class Build:
                 if same.engine_version == old.tokenizer["engine_version"]:
                     self.tokenizer = same
                     return
-        if self.source.limit is None and sum(map(text_weight, self.source.files)) >= RACE_BYTES:
+        if self.limit is None and sum(map(text_weight, self.source.files)) >= RACE_BYTES:
             self.tokenizer = tokenizer.for_corpus(corpus_key(self.tasks), lambda: self._sample(crew))
 
     def _sample(self, crew: Crew) -> list[str]:
@@ -251,13 +288,9 @@ class Build:
 
         return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
 
-    @staticmethod
-    def _engine_of(tokenizer: dict[str, Any]) -> tuple[str, str]:
-        return tokenizer["engine"], tokenizer["engine_version"]
-
     def _throw_away(self, why: str, redo: frozenset[str]) -> None:
         """An engine was caught: nothing it made here is kept, but for what was published before, and it is not used again."""
-        published = set(self.previous.shard_ids) - redo if self.previous is not None else set()
+        published = set(self.published.shard_ids) - redo if self.published is not None else set()
         for receipt in self.shards.glob("*.json"):
             if receipt.stem not in published:
                 receipt.unlink()
@@ -291,44 +324,61 @@ class Build:
             "path": sys.path if self.tokenizer.definition.python_class else [],
             "encoder": self.tokenizer.encoder_options(self.options["bos"], self.options["eos"]),
             "refuse_specials": self.tokenizer.specials == "error",
+            "making": self.making,
+            "journals": str(self.seen[0].folder),
+            "looked_at": self.source.looked_at,
         }
 
+    def _blank_manifest(self) -> Manifest:
+        """What is known before any work: written at once, so that an interrupted build is known for what it is."""
+        kin, options, tokenizer = self.kin, self.options, self.tokenizer
+        facts: dict[str, Any] | None = kin.tokenizer if kin is not None else None
+        same_engine = facts is not None and (
+            not self.todo or (facts["engine"], facts["engine_version"]) == (tokenizer.engine, tokenizer.engine_version)
+        )
+        if facts is None or not same_engine:
+            facts = {
+                "name": facts["name"] if facts else tokenizer.name,  # the same by fingerprint; it keeps its first name
+                "fingerprint": tokenizer.fingerprint,
+                "vocab_size": tokenizer.vocab_size,
+                "engine": tokenizer.engine,
+                "engine_version": tokenizer.engine_version,
+                "proof": tokenizer.proof,
+                "eos_id": options["eos"],
+                "bos_id": options["bos"],
+                "eos_token": tokenizer.token_name(options["eos"]),
+                "bos_token": tokenizer.token_name(options["bos"]),
+            }
+        source = self.source
+        return Manifest(
+            options=options,
+            source={"inputs": list(source.inputs), "files": len(source.files), "on_error": source.on_error},
+            tokenizer=facts,
+            dtype=tokenizer.dtype.name,
+            source_bytes=source.num_bytes,
+        )
 
-def _blank_manifest(source: Source, tokenizer: Tokenizer, options: dict[str, Any]) -> Manifest:
-    """What is known before any work: written at once, so that an interrupted build is known for what it is."""
-    return Manifest(
-        options=options,
-        source={"inputs": list(source.inputs), "files": len(source.files), "on_error": source.on_error},
-        tokenizer={
-            "name": tokenizer.name,
-            "fingerprint": tokenizer.fingerprint,
-            "vocab_size": tokenizer.vocab_size,
-            "engine": tokenizer.engine,
-            "engine_version": tokenizer.engine_version,
-            "proof": tokenizer.proof,
-            "eos_id": options["eos"],
-            "bos_id": options["bos"],
-            "eos_token": tokenizer.token_name(options["eos"]),
-            "bos_token": tokenizer.token_name(options["bos"]),
-        },
-        dtype=tokenizer.dtype.name,
-        source_bytes=source.num_bytes,
-    )
+
+def up_to_date(store: Store, emit: Callable[[Event], None]) -> Store:
+    counts = {"documents": len(store), "tokens": store.num_tokens}
+    emit({"event": "up to date", "path": str(store.path), **counts})
+    return store
 
 
-def _crew(source: Source, workers: int | None, memory: str | int | None, emit: Callable[[Event], None]) -> Crew:
-    count, share = share_out(workers, memory)
-    small = sum(map(text_weight, source.files)) < SMALL_BYTES and not source.streams
-    if workers == 0 or source.limit is not None or (workers is None and small):
-        return Inside(share, emit)
-    return Workers(count, share, emit)
+def _has_shards(shards: Path) -> bool:
+    return next(shards.glob("*.json"), None) is not None
 
 
-def _slow_crew(
-    source: Source, tokenizer: Tokenizer, workers: int | None, memory: str | int | None, emit: Callable[[Event], None]
-) -> Crew:
-    """For a slow tokenizer every core helps, however small the input; unless it lives in this process alone."""
-    count, share = share_out(workers, memory)
-    if workers == 0 or source.limit is not None or tokenizer.engine == "live":
-        return Inside(share, emit, tokenizer.live)
+def crew_for(asked: Asked, tokenizer: Tokenizer | None, emit: Callable[[Event], None]) -> Crew:
+    """Workers, unless the work is done before they would have started.
+
+    For a slow tokenizer every core helps, however small the input; unless it lives in this process alone. Where the tokenizer
+    is not known yet, it is taken for a fast one.
+    """
+    count, share = share_out(asked.workers, asked.memory)
+    slow = tokenizer is not None and tokenizer.definition.reference == "python"
+    live = tokenizer.live if slow and tokenizer is not None and tokenizer.engine == "live" else None
+    small = sum(map(text_weight, asked.source.files)) < SMALL_BYTES and not asked.source.streams
+    if asked.workers == 0 or asked.is_trial or live is not None or (asked.workers is None and small and not slow):
+        return Inside(share, emit, tokenizer.live if tokenizer is not None and slow else None)
     return Workers(count, share, emit)

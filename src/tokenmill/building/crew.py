@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from tokenmill.building.machine import BLOCK_ROOM
 from tokenmill.building.plan import Task
@@ -13,10 +13,21 @@ from tokenmill.building.sampling import Sample
 from tokenmill.events import Event
 
 if TYPE_CHECKING:
+    from tokenmill.building.seen import Journal
     from tokenmill.encoding import Encoder
     from tokenmill.reading import Source
 
 Failures = dict[str, list[dict[str, str]]]
+
+
+class Done(NamedTuple):
+    """A task that was done: the shard it became, and what each of its pieces held."""
+
+    shard: str
+    contents: list[str | None]
+
+
+Note = Callable[[Task, Done], None]
 
 
 class Crew(Protocol):
@@ -41,8 +52,8 @@ class Crew(Protocol):
     def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
         """What every task of this build needs: JSON values only. `offer` gets documents for the reference."""
 
-    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
-        """Do tasks. Returns the files that failed, by task; raises what no retry can mend."""
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
+        """Do tasks, and note each. Returns the files that failed, by task; raises what no retry can mend."""
         ...
 
 
@@ -70,15 +81,15 @@ class Inside:
         return "inside this process"
 
     def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
-        self.shards, self.source, self.encoder = prepare(setup, self.live)
-        self.offer, self.refuse_specials = offer, setup["refuse_specials"]
+        self.shards, self.source, self.encoder, self.journal = prepare(setup, self.live)
+        self.offer, self.refuse_specials, self.making = offer, setup["refuse_specials"], setup["making"]
 
-    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> Failures:
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
         from tokenmill.building.work import encode_task
 
         failures: Failures = {}
         for task in tasks:
-            writer, facts = encode_task(
+            encoded = encode_task(
                 task,
                 self.source,
                 self.encoder,
@@ -88,13 +99,14 @@ class Inside:
                 sample=self._sampler(task),
                 refuse_specials=self.refuse_specials,
             )
-            if facts["failed"]:
-                failures[task.id] = facts["failed"]
-            if facts["failed"] and not facts["pieces"]:
-                writer.discard()
+            if encoded.failed:
+                failures[task.id] = encoded.failed
+            if encoded.is_nothing:
+                encoded.writer.discard()
                 continue
-            writer.commit(**facts)
-            self.emit({"event": "shard", "id": task.id})
+            shard = encoded.commit(self.making, self.journal)
+            note(task, Done(shard, encoded.contents))
+            self.emit({"event": "shard", "id": shard})
         return failures
 
     def _sampler(self, task: Task) -> Callable[[int, str, list[int]], None] | None:
@@ -105,8 +117,9 @@ class Inside:
         self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
 
 
-def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Encoder]:
-    """What a process needs to do tasks, made from the build's setup: where shards go, how to read, how to encode."""
+def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Encoder, Journal]:
+    """What a process needs to do tasks, from the build's setup: where shards go, how to read and encode, where to note it."""
+    from tokenmill.building.seen import Journal
     from tokenmill.encoding import Encoder, load_definition
     from tokenmill.reading import Source
 
@@ -115,4 +128,4 @@ def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Enco
     definition = load_definition(Path(setup["tokenizer"]), setup["python_class"])
     assert definition is not None
     encoder = Encoder(definition, **setup["encoder"], live=live)
-    return Path(setup["shards"]), source, encoder
+    return Path(setup["shards"]), source, encoder, Journal(Path(setup["journals"]), setup["looked_at"])

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill import errors
+from tokenmill.building.crew import Done, Failures, Note
 from tokenmill.building.machine import BLOCK_ROOM, resident_bytes
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
@@ -65,7 +66,7 @@ class Workers:
         self.queue: deque[Task] = deque()
         self.cares: dict[str, Care] = {}
         self.strikes: Counter[tuple[str, Any]] = Counter()
-        self.failures: dict[str, list[dict[str, str]]] = {}
+        self.failures: Failures = {}
         self.died_unready = 0
 
     def start(self) -> None:
@@ -105,11 +106,11 @@ class Workers:
         for worker in self.workers:
             worker.send({"setup": self.setup})
 
-    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool]) -> dict[str, list[dict[str, str]]]:
-        """Do tasks, the largest first. Returns the files that failed, by task; raises what no retry can mend."""
+    def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
+        """Do tasks, the largest first, and note each. Returns the files that failed, by task; raises what no retry can mend."""
         self.failures = {}
-        self.is_done = is_done
-        self.queue.extend(sorted(tasks, key=lambda task: -task.nbytes))
+        self.is_done, self.note = is_done, note
+        self.queue.extend(sorted(tasks, key=lambda task: -task.new_bytes))
         looked = 0.0
         while self.queue or any(worker.unfinished for worker in self.workers):
             self._assign()
@@ -180,10 +181,11 @@ class Workers:
         elif "free" in message:
             worker.running, worker.at = None, None
         elif "done" in message:
-            del worker.unfinished[message["done"]]
+            task = worker.unfinished.pop(message["done"])
             if message["failed_files"]:
-                self.failures[message["done"]] = message["failed_files"]
-            self.emit({"event": "shard", "id": message["done"]})
+                self.failures[task.id] = message["failed_files"]
+            self.note(task, Done(message["shard"], message["contents"]))
+            self.emit({"event": "shard", "id": message["shard"]})
         elif "failed" in message:
             del worker.unfinished[message["failed"]]
             self.failures[message["failed"]] = message["files"]

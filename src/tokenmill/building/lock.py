@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from tokenmill.errors import BuildError, LockedError
 from tokenmill.store.files import writing
+
+LOOK_AGAIN = 0.2  # seconds between looks at a lock that is waited for
 
 
 def lock_holder(folder: Path) -> str | None:
@@ -30,10 +32,18 @@ def lock_holder(folder: Path) -> str | None:
 
 
 @contextmanager
-def build_lock(folder: Path) -> Iterator[None]:
-    """Hold the right to write a store; LockedError if another process has it."""
+def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the right to write a store. If another process has it: LockedError; or `wait` is told which, and it is waited for."""
     path = folder / ".lock"
-    handle = _locked(folder, path)
+    while True:
+        try:
+            handle = _locked(folder, path)
+            break
+        except LockedError:
+            if wait is None:
+                raise
+            wait(lock_holder(folder) or "unknown")
+            time.sleep(LOOK_AGAIN)
     try:
         with writing(path):
             handle.truncate(0)

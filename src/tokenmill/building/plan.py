@@ -1,7 +1,8 @@
 """Source -> tasks: pure, and blind to workers. The same source and options always give the same tasks.
 
-A task makes one shard. Its id is a digest of everything its tokens depend on, so a receipt with that id means done:
-there is nothing else to ask when resuming, appending, or sharing the work out.
+A task makes one shard. Where the contents of its pieces are known, its id is a digest of them and of everything else its
+tokens depend on: that is the shard's name, and a receipt of that name means done. Where they are not, the id stands for the
+files as they were found, and the shard gets its name once they have been read.
 """
 
 from __future__ import annotations
@@ -15,27 +16,57 @@ from typing import Any
 from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
 
 FILE_COST = 4096  # what opening a file is worth, in bytes of text: keeps groups of tiny files at a sane number
+TRIAL = ("max_rows", "max_documents", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where a trial stops: after so many rows of input, documents or tokens. None is no limit."""
+
+    rows: int | None = None
+    documents: int | None = None
+    tokens: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        return any(left is not None and left <= 0 for left in (self.rows, self.documents, self.tokens))
+
+    def less(self, rows: int, documents: int, tokens: int) -> Limit:
+        """What is left of it."""
+        gone = (rows, documents, tokens)
+        left = (self.rows, self.documents, self.tokens)
+        return Limit(*(None if limit is None else limit - done for limit, done in zip(left, gone, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Some pieces, in order, that become one shard."""
+    """Some pieces, in order, that become one shard. `known`: its id is the shard's name."""
 
     id: str
     pieces: tuple[Piece, ...]
-    limit: int | None = None
+    known: bool = True
+    limit: Limit | None = None
 
     @property
     def nbytes(self) -> int:
         return sum(piece.nbytes for piece in self.pieces)
 
+    @property
+    def new_bytes(self) -> int:
+        """Of what has to be read."""
+        return sum(piece.nbytes for piece in self.pieces if piece.held is None)
+
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "limit": self.limit, "pieces": [asdict(piece) for piece in self.pieces]}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Task:
-        pieces = tuple(Piece(**{**piece, "file": SourceFile(**piece["file"])}) for piece in body["pieces"])
-        return cls(body["id"], pieces, body["limit"])
+        pieces = tuple(
+            Piece(**{**piece, "file": SourceFile(**piece["file"]), "held": piece["held"] and tuple(piece["held"])})
+            for piece in body["pieces"]
+        )
+        limit = Limit(**body["limit"]) if body["limit"] else None
+        return cls(body["id"], pieces, body["known"], limit)
 
 
 @dataclass(slots=True)
@@ -47,19 +78,33 @@ class Care:
     alone: bool = False  # make the shard durable before taking another task, so that a death has one cause
 
 
-def plan(source: Source, options: dict[str, Any], shard_bytes: int) -> list[Task]:
-    """The tasks of a build, in the order of the documents."""
-    key = json.dumps(options, sort_keys=True)
-    return [Task(_task_id(key, pieces), pieces) for pieces in _groups(source, shard_bytes)]
+def making(options: dict[str, Any]) -> str:
+    """What tokens depend on beside the content of the input, which says for itself how it is read."""
+    decides = ("tokenizer", "specials", "bos", "eos", "shard_bytes", *TRIAL)
+    return _digest({name: options[name] for name in decides})
 
 
-def limited(task: Task, limit: int) -> Task:
-    """A task that stops after so many rows; another id, since it makes another shard."""
-    return Task(_task_id(f"{limit} of {task.id}", task.pieces), task.pieces, limit)
+def task_of(pieces: tuple[Piece, ...], made: str, limit: Limit | None = None) -> Task:
+    """The task of some pieces. What a trial reads of a file is not known by content: it goes by how the file was found."""
+    contents = [piece.content for piece in pieces]
+    if limit is None and None not in contents:
+        return Task(shard_name(made, contents), pieces)
+    found = [
+        content
+        if limit is None and content
+        else [p.file.key if p.file.spooled else p.file.path, p.file.size, p.file.tag, p.start, p.stop]
+        for p, content in zip(pieces, contents, strict=True)
+    ]
+    return Task(_digest([made, found, asdict(limit) if limit else None]), pieces, limit is not None, limit)
 
 
-def _groups(source: Source, shard_bytes: int) -> Iterator[tuple[Piece, ...]]:
-    """Large files in pieces, small ones together.
+def shard_name(made: str, contents: list[str | None]) -> str:
+    """The name of the shard that is made from these contents, in this way."""
+    return _digest([made, contents])
+
+
+def groups(source: Source, shard_bytes: int) -> Iterator[tuple[Piece, ...]]:
+    """The pieces of each task, in the order of the documents: large files in pieces, small ones together.
 
     A group of small files ends after a file whose own name says so, with a chance of its weight in `shard_bytes`. So
     groups are about that large, and adding, changing or removing a file moves no other group's borders.
@@ -86,6 +131,5 @@ def _ends_group(file: SourceFile, shard_bytes: int) -> bool:
     return drawn * shard_bytes < (text_weight(file) + FILE_COST) << 64
 
 
-def _task_id(key: str, pieces: tuple[Piece, ...]) -> str:
-    what = [[p.file.key if p.file.spooled else p.file.path, p.file.size, p.file.tag, p.start, p.stop] for p in pieces]
-    return hashlib.sha256(json.dumps([key, what]).encode()).hexdigest()[:24]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]

@@ -14,20 +14,27 @@ from tokenmill.events import Event, EventLog, printable
 from tokenmill.store.files import writing
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
+Watch = Callable[[Event], None]
 _UNLOGGED = ("did", "memory")  # many a second: for the bar only
 PLAIN_SECONDS = 10.0
+WORTH_SAYING = 1 << 30  # bytes to be compared; less takes no time worth a line
+
+
+def watching(mode: str | Watch | None) -> Watch:
+    """Whoever is to be told: a function, or the terminal."""
+    if isinstance(mode, str) and mode not in MODES:
+        raise UsageError(f"progress={mode!r} is not one of {', '.join(MODES)}, or a function")
+    return mode if callable(mode) else Terminal(mode or "auto")
 
 
 class Progress:
     """Takes every event of a build and passes it on to the log and to whoever watches."""
 
-    def __init__(self, mode: str | Callable[[Event], None] | None, folder: Path) -> None:
-        if isinstance(mode, str) and mode not in MODES:
-            raise UsageError(f"progress={mode!r} is not one of {', '.join(MODES)}, or a function")
+    def __init__(self, mode: str | Watch | None, folder: Path) -> None:
+        self._watch = watching(mode)
         self._path = folder / "events.jsonl"
         with writing(self._path):
             self._log = EventLog(self._path)
-        self._watch: Callable[[Event], None] = mode if callable(mode) else Terminal(mode or "auto")
 
     def __enter__(self) -> Progress:
         return self
@@ -83,6 +90,16 @@ class Terminal:
             )
         if event["done"]:
             self.say(f"resuming: {event['done']:,} of {some(event['shards'], 'shard')} done already")
+
+    def on_why(self, event: Event) -> None:
+        self.say("; ".join(event["reasons"]))
+
+    def on_checking(self, event: Event) -> None:
+        if event["bytes"] > WORTH_SAYING:
+            self.say(f"comparing {some(event['files'], 'file')}, {human(event['bytes'])}, with what is known of them")
+
+    def on_waiting(self, event: Event) -> None:
+        self.say(f"waiting for process {event['process']}, which is building this store")
 
     def on_start(self, event: Event) -> None:
         self.began, self.total = time.monotonic(), event["source_bytes"]

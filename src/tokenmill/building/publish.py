@@ -14,54 +14,77 @@ from tokenmill.building.crew import Failures
 from tokenmill.building.plan import Task
 from tokenmill.errors import BuildError
 from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
-from tokenmill.store.files import beside_of, canonical, digest, sync_folder, writing
+from tokenmill.store.files import beside_of, canonical, digest, sync_folder, write_atomically, writing
 from tokenmill.store.shard import sealed
+from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
 _OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.[0-9a-f-]+\.tmp)?")
-_HALF_WRITTEN = re.compile(r"(manifest\.json|quarantine\.jsonl|tokenizer/.+)\.[0-9a-f-]+\.tmp")
+_HALF_WRITTEN = re.compile(r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+)\.[0-9a-f-]+\.tmp")
 
 
-def publish(folder: Path, manifest: Manifest, tasks: list[Task], failures: Failures) -> Manifest:
-    """Put finished shards in order, count everything, and replace the manifest. Then sweep what it does not name."""
-    shards: list[str] = []
+def publish(
+    folder: Path, manifest: Manifest, tasks: list[Task], shards: dict[str, str], failures: Failures
+) -> Manifest:
+    """Put finished shards in order, count everything, and replace the manifest. Then sweep what it does not name.
+
+    `shards` has the names of the shards that tasks became.
+    """
+    contents: list[str] = []
     quarantined: Counter[str] = Counter()
     rows_so_far: dict[str, int] = {}
     failed_files = {entry["file"] for entry in chain(*failures.values())}
+    files: list[str] = []
+    pieces_of_files: list[int] = []
+    pieces_of_shards: list[int] = []
     with _Quarantine(folder / QUARANTINE) as quarantine:
         for task in tasks:
             if failed_files and failed_files.issuperset(piece.file.shown for piece in task.pieces):
                 continue  # a file is in a store whole, or not at all
-            receipt = read_receipt(folder / "shards", task.id)
+            shard = shards.get(task.id, task.id)
+            receipt = read_receipt(folder / "shards", shard)
             if receipt is None:
-                raise BuildError(f"shard {task.id} has no receipt after the build; run it again")
-            pieces = receipt["pieces"]
-            shards.append(content_digest(receipt))
-            manifest.shard_ids.append(task.id)
+                raise BuildError(f"shard {shard} has no receipt after the build; run it again")
+            contents.append(content_digest(receipt))
+            manifest.shard_ids.append(shard)
             manifest.shard_documents.append(receipt["documents"])
             manifest.shard_tokens.append(receipt["tokens"])
             manifest.receipts.append(digest(sealed(receipt)))
-            manifest.row_starts.append(rows_so_far.get(pieces[0]["file"], 0) if pieces else 0)
             manifest.text_bytes += receipt["text_bytes"]
             manifest.special_documents += receipt.get("special_documents", 0)
-            for piece in pieces:
-                first = rows_so_far.get(piece["file"], 0)
-                rows_so_far = {piece["file"]: first + piece["rows"]}
+            names = _names(task, failures)
+            pieces_of_shards.append(len(receipt["pieces"]))
+            manifest.row_starts.append(rows_so_far.get(names[0], 0) if names and receipt["pieces"] else 0)
+            for name, piece in zip(names, receipt["pieces"], strict=False):  # a trial may stop before the last
+                first = rows_so_far.get(name, 0)
+                rows_so_far = {name: first + piece["rows"]}
+                if not files or files[-1] != name:
+                    files.append(name)
+                    pieces_of_files.append(0)
+                pieces_of_files[-1] += 1
                 for row, count, reason, detail in piece.get("skips", ()):
                     if reason != BLANK:
                         quarantined[reason] += count
-                        quarantine.add(piece["file"], first + row, count, reason, detail)
+                        quarantine.add(name, first + row, count, reason, detail)
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
     manifest.quarantined = dict(sorted(quarantined.items()))
     manifest.failed = each_once(failures)
     manifest.complete = not manifest.failed
-    manifest.files[QUARANTINE] = quarantine.digest
+    sources = Sources(files, pieces_of_files, pieces_of_shards).as_bytes()
+    write_atomically(folder / SOURCES, sources)
+    manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}
     manifest.fingerprint = store_fingerprint(
-        manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, shards
+        manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, contents
     )
     manifest.write(folder)
-    sweep(folder, {task.id for task in tasks})
+    sweep(folder, set(manifest.shard_ids))
     return manifest
+
+
+def _names(task: Task, failures: Failures) -> list[str]:
+    """The files of the pieces that are in a task's shard."""
+    failed = {entry["file"] for entry in failures.get(task.id, ())}
+    return [piece.file.shown for piece in task.pieces if piece.file.shown not in failed]
 
 
 def each_once(failures: Failures) -> list[dict[str, str]]:

@@ -76,12 +76,12 @@ def _documents(task: Task, source: Source, shards: Path, wanted: set[int]) -> It
     if receipt is None:
         raise StoreError(f"shard {task.id} has no receipt; run: tokenmill verify {shards.parent}")
     left_out = {
-        (piece["file"], piece["start"]): {row + i for row, rows, _, _ in piece.get("skips", ()) for i in range(rows)}
-        for piece in receipt["pieces"]
+        (piece.file.path, piece.start): {row + i for row, rows, _, _ in entry.get("skips", ()) for i in range(rows)}
+        for piece, entry in zip(task.pieces, receipt["pieces"], strict=True)
     }
     place, goes_on = 0, False
     for block in blocks(task, source):
-        gone = left_out.get((block.piece.file.shown, block.piece.start))
+        gone = left_out.get((block.piece.file.path, block.piece.start))
         if gone is None:
             goes_on = False
             continue
@@ -97,5 +97,5 @@ def _documents(task: Task, source: Source, shards: Path, wanted: set[int]) -> It
     if place != receipt["documents"]:
         raise StoreError(
             f"no document can be encoded again: the source gives {place:,} of the {receipt['documents']:,} documents of"
-            f" shard {task.id}; can {', '.join(sorted({piece['file'] for piece in receipt['pieces']})[:3])} be read?"
+            f" shard {task.id}; can {', '.join(sorted({piece.file.shown for piece in task.pieces})[:3])} be read?"
         )

@@ -8,7 +8,9 @@ from tokenmill.building.builder import Build
 from tokenmill.building.crew import Inside
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import share_out
+from tokenmill.building.plan import TRIAL
 from tokenmill.building.progress import Progress
+from tokenmill.building.seen import Seen
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import EventLog, read_events
@@ -31,6 +33,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
             redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
             with Inside(share_out(0, None)[1], watch.emit) as crew:
                 after = build.carry_out(crew, watch.emit, redo)
+            build.seen[0].write(build.source)
     if after.fingerprint != before.fingerprint:
         raise StoreError(
             f"{folder}: repaired, but not to what it was: {after.fingerprint}, before {before.fingerprint}"
@@ -39,8 +42,9 @@ def repair(folder: Path, damages: list[Damage]) -> None:
 
 def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     """The build that made this store, planned anew; an error if it would make another."""
-    if before.options["limit"] is not None or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
-        what = "only a trial" if before.options["limit"] is not None else "built from text that is not in files"
+    is_trial = any(before.options[name] is not None for name in TRIAL)
+    if is_trial or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
+        what = "only a trial" if is_trial else "built from text that is not in files"
         raise StoreError(f"{folder} was {what}: build it again in the same way; every undamaged shard is kept")
     broken = any(damage.file.startswith("tokenizer/") for damage in damages)
     try:
@@ -54,7 +58,9 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
         raise StoreError(f"{folder} cannot be repaired: {error}") from error
     if tokenizer.fingerprint != before.tokenizer["fingerprint"]:
         raise StoreError(f"{folder} cannot be repaired: {before.tokenizer['name']} is another tokenizer now")
-    build = Build(folder, source, tokenizer, before.options, before)
+    failed = frozenset(entry["file"] for entry in before.failed)
+    build = Build(folder, source, tokenizer, before.options, before, [Seen(folder)], leave_out=failed)
+    build.plan(lambda event: None)
     planned = {task.id for task in build.tasks}
     changed = [shard for shard in before.shard_ids if shard not in planned]
     if changed or (before.complete and len(planned) != len(before.shard_ids)):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tokenmill.batch import BLANK, Skip, Texts, text_bytes
-from tokenmill.building.plan import Task
+from tokenmill.building.plan import Limit, Task
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
@@ -29,6 +30,8 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
     """A task's rows once more, in the order and with the numbers they were encoded in."""
     number = 0
     for piece in task.pieces:
+        if piece.held is not None:
+            continue  # not read, so its documents had no numbers
         row = 0
         try:
             for texts in first_rows(safely(piece, read_piece(piece, source)), task.limit):
@@ -89,38 +92,39 @@ def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
         yield texts
 
 
-def first_rows(blocks: Iterator[Texts], limit: int | None) -> Iterator[Texts]:
-    """Blocks up to so many rows that are documents or were meant to be."""
-    if limit is None:
+def first_rows(blocks: Iterator[Texts], limit: Limit | None) -> Iterator[Texts]:
+    """Blocks up to so many rows that are documents or were meant to be, or so many documents."""
+    if limit is None or (limit.rows is None and limit.documents is None):
         yield from blocks
         return
-    left = limit
+    rows = sys.maxsize if limit.rows is None else limit.rows
+    documents = sys.maxsize if limit.documents is None else limit.documents
     for texts in blocks:
         blank = sum(skip.rows for skip in texts.skips if skip.reason == BLANK)
-        if texts.rows - blank <= left:
-            left -= texts.rows - blank
-            yield texts
-        else:
-            yield _cut(texts, left)
+        finished = len(texts.values) - texts.unfinished
+        if texts.rows - blank > rows or finished > documents:
+            yield _cut(texts, rows, documents)
             return
-        if left == 0 and not texts.unfinished:
+        rows, documents = rows - (texts.rows - blank), documents - finished
+        yield texts
+        if (rows == 0 or documents == 0) and not texts.unfinished:
             return
 
 
-def _cut(texts: Texts, rows: int) -> Texts:
-    """The first `rows` rows of a block, blank ones not counted."""
+def _cut(texts: Texts, rows: int, documents: int) -> Texts:
+    """The first rows of a block, up to so many that are not blank and so many documents."""
     gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
-    kept_rows = documents = 0
+    kept_rows = kept = 0
     skips: list[Skip] = []
-    while rows > 0 and kept_rows < texts.rows:
+    while rows > 0 and kept < documents and kept_rows < texts.rows:
         skip = gone.get(kept_rows)
         if skip is None:
-            documents += 1
+            kept += 1
         else:
             skips.append(skip._replace(row=kept_rows, rows=1))
         rows -= skip is None or skip.reason != BLANK
         kept_rows += 1
-    return Texts(texts.values.slice(0, documents), kept_rows, skips)
+    return Texts(texts.values.slice(0, kept), kept_rows, skips)
 
 
 def good_rows(texts: Texts) -> list[int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ import pyarrow as pa
 
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes, text_offsets
 from tokenmill.building.machine import release_memory, resident_bytes
-from tokenmill.building.plan import Care, Task
+from tokenmill.building.plan import Care, Limit, Task, shard_name
 from tokenmill.building.rows import first_rows, locate, nth_good, safely
+from tokenmill.building.seen import Journal
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
-from tokenmill.reading import Piece, Source, read_piece, rows_before, text_weight
-from tokenmill.store import ShardWriter
+from tokenmill.reading import Content, Piece, Source, read_piece, rows_before, text_weight
+from tokenmill.store import ShardWriter, check_shard, is_done, open_column, read_receipt
 
 CRASHED = "crashed the engine"
+NO_ENDS = np.empty(0, np.int64)
 SUSPECT_PARTS = 16  # a block that killed a process is tried again in so many parts
 SAMPLE_SECONDS = 0.5  # between samples for the reference
 SAMPLE_DOCUMENTS = 4  # in a sample
@@ -38,16 +41,62 @@ LONG_SAMPLE_BYTES = 256 << 10  # or of the shortest, where all are longer
 class _PieceCount:
     rows: int = 0
     documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    special_documents: int = 0
     skips: list[Skip] = field(default_factory=list)
+    content: str | None = None
 
 
-def encode_task(
-    task: Task, source: Source, encoder: Encoder, shards: Path, **options: Any
-) -> tuple[ShardWriter, dict[str, Any]]:
-    """Everything of a task but making it durable: the writer to commit, and the receipt's facts."""
+class _Enough(Exception):
+    """A trial has its tokens, with so many documents of this task."""
+
+    def __init__(self, documents: int) -> None:
+        self.documents = documents
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A task that is done but for making it durable: what it became, and what could not be read."""
+
+    task: Task
+    writer: ShardWriter
+    facts: dict[str, Any]
+    contents: list[str | None]  # of each piece; None where it could not be read, or not to its end
+    failed: list[dict[str, str]]
+
+    @property
+    def is_nothing(self) -> bool:
+        return bool(self.failed) and not self.facts["pieces"]
+
+    def commit(self, made: str, journal: Journal) -> str:
+        """Make it durable. Returns the shard's name; a shard of that name that is there already stays as it is."""
+        name = self.task.id
+        if not self.task.known:
+            name = shard_name(made, [piece["content"] for piece in self.facts["pieces"]])
+            there = read_receipt(self.writer.folder, name)
+            if there is not None and is_done(self.writer.folder, there):
+                self.writer.discard()
+                journal.note(self.task, self.contents)
+                return name
+        journal.note(self.task, self.contents)
+        self.writer.commit(name, **self.facts)
+        return name
+
+
+def encode_task(task: Task, source: Source, encoder: Encoder, shards: Path, **options: Any) -> Encoded:
+    """Everything of a task but making it durable."""
     writer = ShardWriter(shards, task.id, encoder.dtype)
     try:
-        return writer, TaskRun(task, source, encoder, writer, **options).run()
+        run = TaskRun(task, source, encoder, writer, **options)
+        try:
+            facts = run.run()
+        except _Enough as enough:  # once more, up to the last document that fits
+            writer.discard()
+            writer = ShardWriter(shards, task.id, encoder.dtype)
+            run = TaskRun(task, source, encoder, writer, **{**options, "advance": lambda *done: None})
+            facts = {**run.run(enough.documents), "stopped": True}
+        return Encoded(task, writer, facts, run.contents, run.failed)
     except BaseException:
         writer.discard()
         raise
@@ -84,41 +133,77 @@ class TaskRun:
         self.memory, self.refreshed_at = memory, 0
         self._announce, self._advance = announce, advance
         self._sample, self._sampled = sample, float("-inf")
-        self.refuse_specials, self.special_documents = refuse_specials, 0
-        self.read_documents = (
-            0  # by the reader: poison and failing files included, so that a number is always the same one
-        )
+        self.refuse_specials = refuse_specials
+        # By the reader: poison and failing files included, so that a number is always the same one.
+        self.read_documents = 0
         self.text_bytes = 0
+        self.contents: list[str | None] = []
+        self.failed: list[dict[str, str]] = []
+        self.most_tokens: int | None = None
+        self.held: dict[str, _Held | None] = {}
         self.pending: list[_Documents] = []
         self.pending_bytes = 0
         self.long: _Long | None = None
 
-    def run(self) -> dict[str, Any]:
-        """Do the task. Returns the facts for the receipt; the writer is left ready to commit."""
-        pieces: list[dict[str, Any]] = []
-        failed: list[dict[str, str]] = []
+    def run(self, documents: int | None = None) -> dict[str, Any]:
+        """Do the task, or its first `documents`. Returns the facts for the receipt; the writer is left ready to commit."""
+        counts: list[_PieceCount] = []
         left = self.task.limit
+        if documents is not None:
+            assert left is not None
+            left = replace(left, documents=documents, tokens=None)
+        self.most_tokens = left.tokens if left else None
         progress = _Progress(self)
         for piece in self.task.pieces:
-            if left is not None and left <= 0:
+            if left is not None and left.reached:
                 break
             progress.begin(piece)
             try:
-                count = self._piece(piece, left, progress)
+                count = self._copied(piece) or self._piece(piece, left, progress)
             except InputError as error:
-                failed.append({"file": piece.file.shown, "error": str(error)})
+                self.failed.append({"file": piece.file.shown, "error": str(error)})
+                self.contents.append(None)
                 continue
             finally:
                 progress.finish()
-            pieces.append(_entry(piece, count))
+            self.contents.append(count.content)
+            counts.append(count)
             if left is not None:
-                left -= count.rows - sum(skip.rows for skip in count.skips if skip.reason == BLANK)
+                blank = sum(skip.rows for skip in count.skips if skip.reason == BLANK)
+                left = left.less(count.rows - blank, count.documents, 0)
         self._encode_pending()
         progress.finish()
-        facts = {"pieces": pieces, "failed": failed, "text_bytes": self.text_bytes}
-        return facts | ({"special_documents": self.special_documents} if self.special_documents else {})
+        self.contents += [None] * (len(self.task.pieces) - len(self.contents))
+        special = sum(count.special_documents for count in counts)
+        facts: dict[str, Any] = {
+            "pieces": list(map(_entry, counts)),
+            "text_bytes": sum(count.text_bytes for count in counts),
+        }
+        if self.task.limit is not None and self.failed:
+            facts["failed"] = [
+                entry["file"] for entry in self.failed
+            ]  # it goes by how files were found: to be done again
+        return facts | ({"special_documents": special} if special else {})
 
-    def _piece(self, piece: Piece, limit: int | None, progress: _Progress) -> _PieceCount:
+    def _copied(self, piece: Piece) -> _PieceCount | None:
+        """A piece whose tokens are in a finished shard, taken from there; None where it has to be read after all."""
+        if piece.held is None:
+            return None
+        path, number = piece.held
+        if path not in self.held:
+            self.held[path] = _Held.opened(Path(path), self.writer.dtype)
+        shard = self.held[path]
+        if shard is None:
+            return None
+        self._encode_pending()
+        entry, first, start = shard.pieces[number], shard.first_documents[number], shard.first_tokens[number]
+        ids, ends = shard.ids[start : start + entry["tokens"]], shard.ends[first : first + entry["documents"]]
+        self.writer.append(Tokens(ids, ends - start))
+        known = {name: entry[name] for name in ("rows", "documents", "tokens", "text_bytes", "content")}
+        skips = [Skip(*skip) for skip in entry.get("skips", ())]
+        return _PieceCount(**known, special_documents=entry.get("special_documents", 0), skips=skips)
+
+    def _piece(self, piece: Piece, limit: Limit | None, progress: _Progress) -> _PieceCount:
         """Read a piece. Its text waits with other small pieces' until there is a block of it.
 
         Only once a piece fills a block by itself is it encoded before it was read to its end, and then from a mark to
@@ -129,11 +214,12 @@ class TaskRun:
         mine: list[_Documents] = []
         size = 0
         mark = None
-        text_before, special_before = self.text_bytes, self.special_documents
+        text_before = self.text_bytes
+        content = Content(piece.file, self.source, piece.start)
         try:
-            for texts in first_rows(safely(piece, read_piece(piece, self.source, self.block_bytes)), limit):
+            for texts in first_rows(safely(piece, read_piece(piece, self.source, self.block_bytes, content)), limit):
                 if self.long is not None and texts.skips and texts.skips[0].row == 0:
-                    self._abandon_long()  # the document that had begun turned out to be bad
+                    self._abandon_long(count)  # the document that had begun turned out to be bad
                 documents = self._account(texts, count, piece)
                 is_long = documents.unfinished or self.long is not None or _longest(documents.values) > WHOLE_BYTES
                 size += text_bytes(documents.values)
@@ -142,7 +228,7 @@ class TaskRun:
                     continue
                 if mark is None:
                     self._encode_pending()
-                    mark, special_before = self.writer.mark(), self.special_documents
+                    mark = self.writer.mark()
                 if is_long:
                     self._encode(mine[:-1])
                     self._encode_long(documents, texts, count, piece)
@@ -150,11 +236,14 @@ class TaskRun:
                     self._encode(mine)
                 mine, size = [], 0
                 progress.update()
+            count.content = content.digest
+            if piece.content not in (None, content.digest):
+                raise InputError(f"{piece.file.shown}: changed while it was being read; run the build again")
         except InputError:
             self.long = None
             if mark is not None:
                 self.writer.rollback(mark)
-            self.text_bytes, self.special_documents = text_before, special_before
+            self.text_bytes = text_before
             raise
         if mark is not None:
             self._encode(mine)
@@ -184,7 +273,8 @@ class TaskRun:
         count.rows += texts.rows
         count.documents += finished
         self.text_bytes += text_bytes(values)
-        return _Documents(values, numbers, first, unfinished)
+        count.text_bytes += text_bytes(values)
+        return _Documents(values, numbers, first, count, unfinished)
 
     def _skip(self, skip: Skip, count: _PieceCount, piece: Piece) -> None:
         """Leave rows out, or stop at them if that was asked for. Row numbers are from the rows counted so far."""
@@ -210,24 +300,45 @@ class TaskRun:
         first, last = self.care.suspects
         suspicious = numbers[0] < last and first <= numbers[-1]
         step = max(1, (last - first) // SUSPECT_PARTS) if suspicious else len(values)
+        block_ends = np.cumsum([len(block.values) for block in blocks])
         for i in range(0, len(values), step):
             self._announce(int(numbers[i]), int(numbers[min(i + step, len(values)) - 1]) + 1)
             part = values.slice(i, step)
             tokens = self.encoder.encode(part)
+            self._mind_limit(tokens)
             self.writer.append(tokens)
-            self._mind_specials(numbers[i + np.asarray(tokens.special, np.int64)])
+            special = i + np.asarray(tokens.special, np.int64)
+            self._mind_specials(numbers[special])
+            for block in np.searchsorted(block_ends, special, "right").tolist():
+                blocks[block].count.special_documents += 1
+            self._share_out(blocks, block_ends, i, tokens)
             self._take_sample(part, tokens, numbers[i:])
         self._announce(0, 0)
         self._mind_memory()
 
+    @staticmethod
+    def _share_out(blocks: list[_Documents], block_ends: npt.NDArray[np.int64], first: int, tokens: Tokens) -> None:
+        """Count the tokens of documents from `first` on to the pieces they are of."""
+        ends = np.concatenate(([0], tokens.ends))
+        low = first
+        for block in range(int(np.searchsorted(block_ends, first, "right")), len(blocks)):
+            high = min(int(block_ends[block]), first + len(tokens.ends))
+            blocks[block].count.tokens += int(ends[high - first] - ends[low - first])
+            low = high
+
+    def _mind_limit(self, tokens: Tokens) -> None:
+        """Stop a trial that has its tokens: the document that goes beyond is not part of it."""
+        if self.most_tokens is not None and self.writer.tokens + len(tokens.ids) > self.most_tokens:
+            fit = int(np.searchsorted(tokens.ends, self.most_tokens - self.writer.tokens, "right"))
+            raise _Enough(self.writer.documents + fit)
+
     def _mind_specials(self, numbers: npt.NDArray[np.int64]) -> None:
-        """Count documents that hold special tokens; or stop at them, if that was asked for."""
+        """Stop at documents that hold special tokens, if that was asked for."""
         if len(numbers) and self.refuse_specials:
             raise DocumentError(
                 f"{locate(self.task, self.source, int(numbers[0]))}: the text holds a special token. (Rows count from 0.)"
                 " Encode such names as ordinary text with --specials text, or as their ids with --specials parse"
             )
-        self.special_documents += len(numbers)
 
     def _take_sample(self, values: pa.LargeStringArray, tokens: Tokens, numbers: npt.NDArray[np.int64]) -> None:
         """Some documents for the reference to encode too, now and then. Which ones is chance, but always the same."""
@@ -256,21 +367,25 @@ class TaskRun:
             one = documents.values.slice(i, 1)
             goes_on = documents.unfinished and i == len(documents.numbers) - 1
             if self.long is None and not goes_on and text_bytes(one) <= WHOLE_BYTES:
-                self._encode([_Documents(one, documents.numbers[i : i + 1], number)])
+                self._encode([_Documents(one, documents.numbers[i : i + 1], number, count)])
                 continue
             self._announce(number, number + 1)
             if self.long is None:
                 self.long = _Long(self.encoder.long_document(), self.writer.mark())
             self.long.nbytes += text_bytes(one)
+            before = self.writer.tokens
             self._feed(self.long, one, last=not goes_on)
+            count.tokens += self.writer.tokens - before
             self._announce(0, 0)
             if not goes_on:
                 refused, nbytes, special = self.long.refused, self.long.nbytes, self.long.document.special
                 self.long = None
                 if special and not refused:
                     self._mind_specials(documents.numbers[i : i + 1])
+                    count.special_documents += 1
                 if refused:
                     self.text_bytes -= nbytes
+                    count.text_bytes -= nbytes
                     count.documents -= 1
                     row = nth_good(number - documents.first, list(texts.skips)) - texts.rows
                     self._skip(Skip(row, 1, "too large", refused), count, piece)
@@ -279,19 +394,26 @@ class TaskRun:
         data = memoryview(one.view(pa.large_binary())[0].as_buffer())
         try:
             for start in range(0, 0 if long.refused else len(data), WHOLE_BYTES):
-                ids = long.document.feed(bytes(data[start : start + WHOLE_BYTES]))
-                self.writer.append(Tokens(ids, np.empty(0, np.int64)))
+                self._append_long(Tokens(long.document.feed(bytes(data[start : start + WHOLE_BYTES])), NO_ENDS))
         except TooLong as error:
             self.writer.rollback(long.mark)
             long.refused = str(error)
         self._mind_memory()
         if last and not long.refused:
             ids = long.document.finish()
-            self.writer.append(Tokens(ids, np.array([len(ids)])))
+            self._append_long(Tokens(ids, np.array([len(ids)])))
 
-    def _abandon_long(self) -> None:
+    def _append_long(self, tokens: Tokens) -> None:
+        if self.most_tokens is not None and self.writer.tokens + len(tokens.ids) > self.most_tokens:
+            raise _Enough(self.writer.documents)
+        self.writer.append(tokens)
+
+    def _abandon_long(self, count: _PieceCount) -> None:
         assert self.long is not None
+        held = self.writer.tokens
         self.writer.rollback(self.long.mark)
+        count.tokens -= held - self.writer.tokens
+        count.text_bytes -= self.long.nbytes
         self.text_bytes -= self.long.nbytes
         self.long = None
 
@@ -303,6 +425,7 @@ class _Documents:
     values: pa.LargeStringArray
     numbers: npt.NDArray[np.int64]
     first: int
+    count: _PieceCount  # of the piece they are of
     unfinished: bool = False
 
 
@@ -316,6 +439,32 @@ class _Long:
     refused: str = ""
 
 
+@dataclass(slots=True)
+class _Held:
+    """A finished shard to take pieces from, and where each begins in it."""
+
+    pieces: list[dict[str, Any]]
+    first_documents: list[int]
+    first_tokens: list[int]
+    ids: npt.NDArray[Any]
+    ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def opened(cls, shard: Path, dtype: np.dtype[Any]) -> _Held | None:
+        """None where it is gone, or has a bit that is not as it was written: what is copied is made true by its new receipt."""
+        receipt = read_receipt(shard.parent, shard.name)
+        if receipt is None or check_shard(shard.parent, receipt):
+            return None
+        pieces = receipt["pieces"]
+        return cls(
+            pieces,
+            [0, *accumulate(piece["documents"] for piece in pieces)],
+            [0, *accumulate(piece["tokens"] for piece in pieces)],
+            open_column(shard.with_name(f"{shard.name}.npy"), dtype, receipt["tokens"]),
+            open_column(shard.with_name(f"{shard.name}.ends.npy"), np.dtype(np.int64), receipt["documents"]),
+        )
+
+
 class _Progress:
     """Tells the watcher what was done. Source bytes are guessed from text until a piece is done."""
 
@@ -324,7 +473,8 @@ class _Progress:
         self.told = self._now()
 
     def begin(self, piece: Piece) -> None:
-        self.left, self.ratio = piece.nbytes, piece.file.size / max(text_weight(piece.file), 1)
+        self.left = 0 if piece.held else piece.nbytes
+        self.ratio = piece.file.size / max(text_weight(piece.file), 1)
 
     def update(self) -> None:
         self._tell(min(self.left, int((self.run.text_bytes - self.told[0]) * self.ratio)))
@@ -341,17 +491,17 @@ class _Progress:
         return self.run.text_bytes, self.run.writer.documents, self.run.writer.tokens
 
 
-def _entry(piece: Piece, count: _PieceCount) -> dict[str, Any]:
-    """A piece in a receipt. What is not there is 0, None or empty."""
+def _entry(count: _PieceCount) -> dict[str, Any]:
+    """A piece in a receipt: what it held and what became of it, never what it was called."""
     entry: dict[str, Any] = {
-        "file": piece.file.shown,
-        "size": piece.file.size,
-        "tag": piece.file.tag,
-        "start": piece.start,
-        "stop": piece.stop,
+        "content": count.content,
         "rows": count.rows,
         "documents": count.documents,
+        "tokens": count.tokens,
+        "text_bytes": count.text_bytes,
     }
+    if count.special_documents:
+        entry["special_documents"] = count.special_documents
     if count.skips:
         entry["skips"] = [list(skip) for skip in merge_skips(sorted(count.skips))]
     return entry

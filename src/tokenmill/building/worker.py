@@ -7,7 +7,8 @@ are JSON, so nothing is ever unpickled. It does as it is told and keeps no state
     out  {"ready": pid}     {"at": [low, high] or null}     {"did": [source_bytes, text_bytes, documents, tokens]}
          {"sample": [task id, number, text, ids]}      a document for the reference
          {"free": id}       encoding is over, the next task may come while this one is made durable
-         {"done": id}       the receipt is on disk     {"failed": id, "files": [...]}   no file of the task could be read
+         {"done": id, "shard": name, "contents": [...], "failed_files": [...]}          the receipt is on disk
+         {"failed": id, "files": [...]}                no file of the task could be read
          {"fatal": {"type": ..., "message": ...}}      an error no retry will mend
 """
 
@@ -27,9 +28,8 @@ from typing import Any
 from tokenmill import errors
 from tokenmill.building.crew import prepare
 from tokenmill.building.plan import Care, Task
-from tokenmill.building.work import encode_task
+from tokenmill.building.work import Encoded, encode_task
 from tokenmill.encoding import EngineFailure
-from tokenmill.store import ShardWriter
 
 REPORT_SECONDS = 0.1
 
@@ -66,12 +66,13 @@ class _Worker:
         os._exit(0)  # the listener is still waiting for a message; nothing else is left to do
 
     def prepare(self, setup: dict[str, Any]) -> None:
-        self.shards, self.source, self.encoder = prepare(setup)
+        self.shards, self.source, self.encoder, self.journal = prepare(setup)
+        self.making = setup["making"]
         self.memory, self.sampling = setup["memory"], setup["sample"]
         self.refuse_specials = setup["refuse_specials"]
 
     def work(self, task: Task, care: Care) -> None:
-        writer, facts = encode_task(
+        encoded = encode_task(
             task,
             self.source,
             self.encoder,
@@ -85,20 +86,21 @@ class _Worker:
         )
         self.report(now=True)
         self.wait_for_commits(keep=1)
-        if not facts["pieces"] and facts["failed"]:
-            writer.discard()
+        if encoded.is_nothing:
+            encoded.writer.discard()
             self.send({"free": task.id})
-            self.send({"failed": task.id, "files": facts["failed"]})
+            self.send({"failed": task.id, "files": encoded.failed})
             return
-        self.commits.append(self.committer.submit(self.commit, writer, facts))
+        self.commits.append(self.committer.submit(self.commit, encoded))
         if care.alone:
             self.wait_for_commits(keep=0)
         self.send({"free": task.id})
 
-    def commit(self, writer: ShardWriter, facts: dict[str, Any]) -> None:
+    def commit(self, encoded: Encoded) -> None:
         try:
-            writer.commit(**facts)
-            self.send({"done": writer.id, "failed_files": facts["failed"]})
+            shard = encoded.commit(self.making, self.journal)
+            done = {"done": encoded.task.id, "shard": shard, "contents": encoded.contents}
+            self.send({**done, "failed_files": encoded.failed})
         except BaseException as error:
             self.fatal(error)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokenmill.building import build
 from tokenmill.errors import UsageError
 from tokenmill.loading.loader import Loader
 from tokenmill.loading.mixture import Mixture
@@ -107,9 +109,13 @@ def _viewed(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, A
         if tokenizer is not None:
             raise UsageError("tokenizer: a store has its own; leave it out")
         return pack(data, seq_len, **packing)
-    from tokenmill.loading.raw import store_of
-
-    return pack(store_of(data, tokenizer), seq_len, **packing)
+    if tokenizer is None:
+        raise UsageError(f"tokenizer is missing: {data!r:.80} is no store, and raw text needs one to become tokens")
+    store = build(data, tokenizer)
+    if store.failed:
+        names = ", ".join(entry["file"] for entry in store.failed[:3])
+        warnings.warn(f"{len(store.failed)} input files failed and are not loaded: {names}", stacklevel=4)
+    return pack(store, seq_len, **packing)
 
 
 def _checked_dtype(dtype: Any) -> str | None:

@@ -13,15 +13,25 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from tokenmill.errors import InputError
-from tokenmill.reading.source import SourceFile
+from tokenmill.reading.content import Content, Watched
+from tokenmill.reading.source import SourceFile, tag_of
 
 
 @contextmanager
-def open_stream(file: SourceFile) -> Iterator[BinaryIO]:
-    """The file's bytes, decompressed. A truncated, damaged or changed file is an InputError that names it."""
+def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[BinaryIO]:
+    """The file's bytes, decompressed. A truncated, damaged or changed file is an InputError that names it.
+
+    `content` gets the bytes of the file as it is, to its end.
+    """
     with reading(file), open(file.path, "rb", buffering=0) as raw:
         check_unchanged(file, raw.fileno())
-        yield _decompressed(file, raw)
+        if content is None:
+            yield _decompressed(file, raw)
+        else:
+            watched = Watched(cast(BinaryIO, raw), content)
+            yield _decompressed(file, watched)
+            watched.read_on()
+            content.finish()
         check_unchanged(file, file.path)
 
 
@@ -42,11 +52,11 @@ def check_unchanged(file: SourceFile, where: int | str) -> None:
     if file.spooled:
         return
     info = os.stat(where)
-    if (info.st_size, str(info.st_mtime_ns)) != (file.size, file.tag):
+    if (info.st_size, tag_of(info).split(".")[:2]) != (file.size, file.tag.split(".")[:2]):  # a new name is no change
         raise InputError(f"{file.shown}: changed while it was being read; run the build again")
 
 
-def _decompressed(file: SourceFile, raw: io.FileIO) -> BinaryIO:
+def _decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
     if file.codec is None:
         return cast(BinaryIO, raw)
     if file.size == 0:
@@ -65,7 +75,7 @@ def _decompressed(file: SourceFile, raw: io.FileIO) -> BinaryIO:
 class _Streams(io.RawIOBase):
     """An xz or bz2 file, every stream of it. Python's own readers take damage between two for the end of the file."""
 
-    def __init__(self, raw: io.FileIO, decoder: Callable[[], Any]) -> None:
+    def __init__(self, raw: io.RawIOBase, decoder: Callable[[], Any]) -> None:
         self.raw, self.new_decoder, self.decoder, self.at_end = raw, decoder, decoder(), False
 
     def readable(self) -> bool:

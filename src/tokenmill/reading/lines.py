@@ -17,6 +17,7 @@ import pyarrow.json as pj
 from tokenmill.batch import BLANK, Skip, Texts, merge_skips, text_offsets
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
+from tokenmill.reading.content import Content
 from tokenmill.reading.records import whole_records
 from tokenmill.reading.source import Source, SourceFile
 from tokenmill.reading.template import Literal, Template, as_text, dig, parse_record
@@ -37,18 +38,27 @@ def delimiter_of(file: SourceFile, source: Source) -> bytes | None:
     return b"\n"
 
 
-def read_lines(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+def long_record(file: SourceFile) -> int:
+    """Up to how many bytes a record of this file is held whole."""
+    return LONG_LINE if file.format == "jsonl" else LONG_TEXT
+
+
+def read_lines(
+    file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int, content: Content
+) -> Iterator[Texts]:
     """The documents of the records that start in [start, stop) bytes of the (decompressed) file."""
     delimiter = delimiter_of(file, source)
-    with open_stream(file) as stream:
+    by_records = stop is not None or start > 0  # a part of a file, known by its records; else every byte counts
+    with open_stream(file, None if by_records else content) as stream:
         long_text = _LongText(delimiter or b"")
         if delimiter is None:
             yield from _whole_file(stream, long_text, LONG_TEXT if file.codec else min(file.size + 1, LONG_TEXT))
             return
         is_json = file.format == "jsonl"
-        long_bytes = LONG_LINE if is_json else LONG_TEXT
         first = start == 0
-        for raw in whole_records(stream, delimiter, start, stop, block_bytes, long_bytes):
+        for raw in whole_records(stream, delimiter, start, stop, block_bytes, long_record(file)):
+            if by_records:
+                content.update(raw.data)
             if raw.part and is_json:
                 if raw.last:
                     yield no_text(Skip(0, 1, *TOO_LONG))
@@ -66,6 +76,8 @@ def read_lines(file: SourceFile, source: Source, start: int, stop: int | None, b
             else:
                 yield delimited_texts(data, delimiter)
             first = False
+        if by_records:
+            content.finish()
 
 
 def _whole_file(stream: BinaryIO, long_text: _LongText, part_bytes: int) -> Iterator[Texts]:

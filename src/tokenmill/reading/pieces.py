@@ -5,30 +5,76 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from tokenmill.batch import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
+from tokenmill.reading.content import Content, Watched
 from tokenmill.reading.source import Source, SourceFile
 
-Reader = Callable[[SourceFile, Source, int, "int | None", int], Iterator[Texts]]
+Reader = Callable[[SourceFile, Source, int, "int | None", int, Content], Iterator[Texts]]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a file: bytes of a line file, row groups of a parquet file, batches of an Arrow file. `stop` None: all."""
+    """Part of a file: bytes of a line file, row groups of a parquet file, batches of an Arrow file. `stop` None: all.
+
+    `content` is the digest of what it holds, where that is known. `held` names a piece of a finished shard that was made
+    from the same content: (the shard's path without suffix, the piece's number in it).
+    """
 
     file: SourceFile
     start: int = 0
     stop: int | None = None
     nbytes: int = 0  # bytes on disk, about; for progress and balance
+    content: str | None = None
+    held: tuple[str, int] | None = None
 
 
-def read_piece(piece: Piece, source: Source, block_bytes: int = BLOCK_BYTES) -> Iterator[Texts]:
+def read_piece(
+    piece: Piece, source: Source, block_bytes: int = BLOCK_BYTES, content: Content | None = None
+) -> Iterator[Texts]:
     """A piece's documents, in order, in blocks of about `block_bytes` of text.
 
-    A broken file is an InputError that names it; bad rows are skips in the Texts.
+    A broken file is an InputError that names it; bad rows are skips in the Texts. `content` has the digest once all was read.
     """
-    return _reader(piece.file.format)(piece.file, source, piece.start, piece.stop, block_bytes)
+    content = content or Content(piece.file, source, piece.start)
+    return _reader(piece.file.format)(piece.file, source, piece.start, piece.stop, block_bytes, content)
+
+
+def content_of(piece: Piece, source: Source) -> str:
+    """The digest of what a piece holds, by reading it for that alone: at the speed of the disk, nothing is parsed."""
+    from tokenmill.reading.codecs import check_unchanged, reading
+
+    file, content = piece.file, Content(piece.file, source, piece.start)
+    if file.format in ("parquet", "arrow"):
+        from tokenmill.reading import tables
+
+        (tables.count_parquet_file if file.format == "parquet" else tables.count_arrow_file)(
+            file, source, piece.start, piece.stop, content
+        )
+    else:
+        with reading(file), open(file.path, "rb", buffering=0) as raw:
+            check_unchanged(file, raw.fileno())
+            if piece.start == 0 and piece.stop is None:
+                Watched(raw, content).read_on()
+            else:
+                _count_records(piece, source, raw, content)
+            check_unchanged(file, file.path)
+    content.finish()
+    assert content.digest is not None
+    return content.digest
+
+
+def _count_records(piece: Piece, source: Source, raw: BinaryIO, content: Content) -> None:
+    from tokenmill.reading.lines import delimiter_of, long_record
+    from tokenmill.reading.records import whole_records
+
+    delimiter = delimiter_of(piece.file, source)
+    assert delimiter is not None
+    longest = long_record(piece.file)
+    for record in whole_records(raw, delimiter, piece.start, piece.stop, BLOCK_BYTES, longest):
+        content.update(record.data)
 
 
 def _reader(format: str) -> Reader:

@@ -6,6 +6,7 @@ import glob
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,9 +37,9 @@ PACKED_TABLES = ("parquet", "arrow")  # they compress inside; a codec around the
 class SourceFile:
     """One file to read, and what it was when it was planned.
 
-    `tag` tells one content from another: the modification time of a file, or the hash of text that was spooled. `key` is
-    the path below the input it was found by, the same wherever the corpus lies. `name` is what people are shown where
-    there is no file to show, because the text was spooled.
+    `tag` changes whenever the content may have: of a file it is made from its times and its inode, of text that was spooled
+    from its hash. `key` is the path below the input it was found by, the same wherever the corpus lies. `name` is what people
+    are shown where there is no file to show, because the text was spooled.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Source:
     limit: int | None = None
     on_error: str = "quarantine"
     left_out: tuple[str, ...] = ()
+    looked_at: int = 0  # when the files were, in nanoseconds
 
     @property
     def num_bytes(self) -> int:
@@ -97,7 +99,6 @@ class Source:
             "text": None if self.template else self.text,
             "template": self.template,
             "separator": self.separator,
-            "limit": self.limit,
         }
 
 
@@ -116,6 +117,7 @@ def read(
     Arrow table, a Hugging Face dataset, or an iterable of strings. Files are taken in sorted order, once each.
     """
     _check(format, template, separator, limit, on_error)
+    looked_at = time.time_ns()
     if not inputs:
         raise UsageError("nothing to read: name at least one file, glob or folder")
     found: dict[str, tuple[str, str]] = {}
@@ -160,6 +162,7 @@ def read(
         limit=limit,
         on_error=on_error,
         left_out=tuple(path for path in left_out if os.path.abspath(path) not in found),
+        looked_at=looked_at,
     )
 
 
@@ -327,4 +330,9 @@ def _describe(path: str, format: str, key: str) -> SourceFile:
         return SourceFile(path, 0, "gone", format, format_of(path)[1], key)
     if not stat.S_ISREG(info.st_mode):
         raise UsageError(f"{path} is not a regular file; pipe it in with '-' instead")
-    return SourceFile(path, info.st_size, str(info.st_mtime_ns), format, format_of(path)[1], key)
+    return SourceFile(path, info.st_size, tag_of(info), format, format_of(path)[1], key)
+
+
+def tag_of(info: os.stat_result) -> str:
+    """Modification time, inode, change time. The last also changes with a new name, and cannot be set back."""
+    return f"{info.st_mtime_ns}.{info.st_ino}.{info.st_ctime_ns}"

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tokenmill.batch import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import check_unchanged, open_stream, reading
+from tokenmill.reading.content import Content, count_batch, count_parquet, text_columns
 from tokenmill.reading.source import Source, SourceFile
 from tokenmill.reading.template import Template
 from tokenmill.reading.text import join_columns, no_text, one_text, places, valid_texts
@@ -26,7 +27,9 @@ _TEXT_TYPES = (
 )  # fmt: skip
 
 
-def read_parquet(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+def read_parquet(
+    file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int, content: Content
+) -> Iterator[Texts]:
     """The documents of row groups [start, stop). Memory: about one block, and one compressed page a column."""
     with reading(file), open(file.path, "rb", buffering=0) as raw:
         check_unchanged(file, raw.fileno())
@@ -40,23 +43,46 @@ def read_parquet(file: SourceFile, source: Source, start: int, stop: int | None,
                 rows, row_groups=[group], columns=list(dict.fromkeys(source.fields)), use_threads=False
             ):
                 yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes)
+        count_parquet(content, raw, table.metadata, groups, source.fields)
+        check_unchanged(file, file.path)
+        content.finish()
+
+
+def count_parquet_file(file: SourceFile, source: Source, start: int, stop: int | None, content: Content) -> None:
+    """What `read_parquet` reads, counted and not decoded."""
+    with reading(file), open(file.path, "rb", buffering=0) as raw:
+        check_unchanged(file, raw.fileno())
+        metadata = pq.read_metadata(raw)
+        groups = range(start, metadata.num_row_groups if stop is None else stop)
+        count_parquet(content, cast(BinaryIO, raw), metadata, groups, source.fields)
         check_unchanged(file, file.path)
 
 
 def _rows_per_block(group: pq.RowGroupMetaData, fields: tuple[str, ...], block_bytes: int) -> int:
-    wanted = 0
-    for i in range(group.num_columns):
-        column = group.column(i)
-        if any(column.path_in_schema == name or column.path_in_schema.startswith(name + ".") for name in fields):
-            wanted += column.total_uncompressed_size
+    wanted: int = sum(column.total_uncompressed_size for column in text_columns(group, fields))
     rows: int = group.num_rows
     return max(1, min(rows, block_bytes * rows // max(wanted, 1)))
 
 
-def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+def read_arrow(
+    file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int, content: Content
+) -> Iterator[Texts]:
     """The documents of record batches [start, stop) of an Arrow file, mapped; or of a whole Arrow stream."""
     # Of an iterable only what is text was spooled as such.
     null_reason = "not text" if file.name.startswith("<iterable") else "null field"
+    for batch in _batches(file, source, start, stop):
+        count_batch(content, batch, source.fields)
+        yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes, null_reason)
+    content.finish()
+
+
+def count_arrow_file(file: SourceFile, source: Source, start: int, stop: int | None, content: Content) -> None:
+    """What `read_arrow` reads, counted."""
+    for batch in _batches(file, source, start, stop):
+        count_batch(content, batch, source.fields)
+
+
+def _batches(file: SourceFile, source: Source, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
     with reading(file), pa.memory_map(file.path) as raw:
         with open(file.path, "rb") as handle:
             check_unchanged(file, handle.fileno())
@@ -70,7 +96,7 @@ def read_arrow(file: SourceFile, source: Source, start: int, stop: int | None, b
             batches = iter(stream)
         for batch in batches:
             batch.validate()
-            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes, null_reason)
+            yield batch
         if not is_arrow_file(file) and (raw.tell() != file.size or not _ends_well(file)):
             raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or without its end mark")
         check_unchanged(file, file.path)
@@ -89,20 +115,24 @@ def is_arrow_file(file: SourceFile) -> bool:
         return raw.read(6) == b"ARROW1"
 
 
-def read_csv(file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int) -> Iterator[Texts]:
+def read_csv(
+    file: SourceFile, source: Source, start: int, stop: int | None, block_bytes: int, content: Content
+) -> Iterator[Texts]:
     """The documents of a csv or tsv file with a header. What Arrow will not parse, Python's csv module reads on from."""
     done = 0
-    for texts in _fast_csv(file, source, block_bytes):
+    fast = Content(file, source)
+    for texts in _fast_csv(file, source, block_bytes, fast):
         if texts is None:
-            yield from _careful_csv(file, source, done)
+            yield from _careful_csv(file, source, done, content)
             return
         yield texts
         done += texts.rows
+    content.digest = fast.digest
 
 
-def _fast_csv(file: SourceFile, source: Source, block_bytes: int) -> Iterator[Texts | None]:
+def _fast_csv(file: SourceFile, source: Source, block_bytes: int, content: Content) -> Iterator[Texts | None]:
     """Blocks as Arrow parses them; None where it will not go on."""
-    with open_stream(file) as raw:
+    with open_stream(file, content) as raw:
         stream = _ForArrow(raw)
         try:
             reader = pacsv.open_csv(
@@ -162,10 +192,10 @@ class _ForArrow(io.RawIOBase):
             raise self.error
 
 
-def _careful_csv(file: SourceFile, source: Source, skip_rows: int) -> Iterator[Texts]:
+def _careful_csv(file: SourceFile, source: Source, skip_rows: int, content: Content) -> Iterator[Texts]:
     """Row by row from `skip_rows` on. Costs a Python object per field: only for files the fast path cannot finish."""
     template = Template(source.template) if source.template else None
-    with open_stream(file) as stream:
+    with open_stream(file, content) as stream:
         rows = _csv_rows(file, stream)
         header = next(rows, [])
         check_columns(file, pa.schema([(name, pa.string()) for name in header]), source)

@@ -1,7 +1,7 @@
 """Tokens at rest: shards with receipts, a manifest over them, and the proof that no bit changed."""
 
 from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
-from tokenmill.store.shard import Damage, ShardWriter, content_digest, is_done, read_receipt
+from tokenmill.store.shard import Damage, ShardWriter, check_shard, content_digest, is_done, open_column, read_receipt
 from tokenmill.store.store import Location, Store, StoredTokenizer, open_store
 from tokenmill.store.verify import verify_store
 
@@ -12,8 +12,10 @@ __all__ = [
     "ShardWriter",
     "Store",
     "StoredTokenizer",
+    "check_shard",
     "content_digest",
     "is_done",
+    "open_column",
     "open_store",
     "read_manifest",
     "read_receipt",

@@ -12,7 +12,7 @@ from tokenmill.errors import CorruptError, MissingStoreError, StoreError
 from tokenmill.store.files import canonical, checked_names, digest, write_atomically
 
 FORMAT = "tokenmill-store"
-VERSION = 1
+VERSION = 2
 NAME = "manifest.json"
 SEAL = b',\n"checksum": '
 
@@ -72,8 +72,10 @@ def read_manifest(folder: Path) -> Manifest:
     unsealed = raw[: raw.rfind(SEAL)]
     sound = raw == unsealed + _seal(unsealed)  # over the bytes as they are: a million shards are not written out again
     if sound and body.get("version") != VERSION:
+        older = isinstance(body.get("version"), int) and body["version"] < VERSION
         raise StoreError(
-            f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION}; upgrade tokenmill"
+            f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION};"
+            f" {'build it again with --force' if older else 'upgrade tokenmill'}"
         )
     if not sound:
         raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
@@ -124,7 +126,7 @@ def _check_shape(manifest: Manifest) -> None:
 
 def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shards: list[str]) -> str:
     """The root fingerprint: the tokenizer's, the ids put around documents, and each shard's content, in order."""
-    return hashlib.sha256(canonical([FORMAT, VERSION, tokenizer, around, dtype, shards])).hexdigest()[:32]
+    return hashlib.sha256(canonical([FORMAT, 1, tokenizer, around, dtype, shards])).hexdigest()[:32]
 
 
 def _pretty(body: dict[str, Any]) -> bytes:

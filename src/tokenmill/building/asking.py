@@ -1,0 +1,213 @@
+"""The verb `build`: what is asked for, checked; then done in a folder of the user's, or in the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenmill.building.builder import Build, crew_for, up_to_date
+from tokenmill.building.folder import agree, check_folder, leave_no_litter, shards_are_there, without_folder
+from tokenmill.building.lock import build_lock
+from tokenmill.building.machine import parse_size
+from tokenmill.building.plan import TRIAL
+from tokenmill.building.progress import Progress
+from tokenmill.building.publish import sweep
+from tokenmill.building.seen import Seen, unchanged
+from tokenmill.building.why import told
+from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.errors import UsageError
+from tokenmill.events import Event
+from tokenmill.reading import Source, check_fields, read
+from tokenmill.store import Store
+from tokenmill.store.files import writing
+
+SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # where text takes a minute a shard, every core should have one
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for, but for the place: a corpus, a tokenizer by any name, and how to go about it."""
+
+    source: Source
+    tokenizer: Any
+    eos: str | int | None = "auto"
+    bos: str | int | None = None
+    shard_bytes: str | int | None = None
+    workers: int | None = None
+    memory: str | int | None = None
+    engine: str | None = None
+    specials: str | None = None
+    max_rows: int | None = None
+    max_documents: int | None = None
+    max_tokens: int | None = None
+    force: bool = False
+    rehash: bool = False
+
+    @property
+    def is_trial(self) -> bool:
+        return any(getattr(self, name) is not None for name in TRIAL)
+
+    def believes(self, tokenizer: Tokenizer) -> bool:
+        """Whether the list of files is enough to go by; bad documents that were left out then may stop the build now."""
+        looks_within = self.source.on_error == "raise" or tokenizer.specials == "error"
+        return not (self.force or self.rehash or looks_within)
+
+    def loaded(self) -> Tokenizer:
+        return load_tokenizer(self.tokenizer, self.engine, self.specials)
+
+    def shard_size(self, tokenizer: Tokenizer) -> int:
+        usual = SLOW_SHARD_BYTES if tokenizer.definition.reference == "python" else SHARD_BYTES
+        return parse_size(self.shard_bytes or usual, "shard_bytes")
+
+    def options(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """What the tokens depend on beside the input's content."""
+        return {
+            **self.source.options(),
+            "tokenizer": tokenizer.fingerprint,
+            "specials": tokenizer.definition.specials,
+            "bos": tokenizer.resolve("bos", self.bos),
+            "eos": tokenizer.resolve("eos", self.eos),
+            "shard_bytes": self.shard_size(tokenizer),
+            **{name: getattr(self, name) for name in TRIAL},
+        }
+
+    def spooled(self, folder: Path, tokenizer: Tokenizer) -> Asked:
+        """The same with streams of text written down as files."""
+        if not self.source.streams:
+            return self
+        from tokenmill.reading.spool import spool
+
+        with writing(folder):
+            return replace(self, source=spool(self.source, folder, self.shard_size(tokenizer)))
+
+
+def build(
+    source: Any,
+    tokenizer: Any,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    eos: str | int | None = "auto",
+    bos: str | int | None = None,
+    shard_bytes: str | int | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    engine: str | None = None,
+    specials: str | None = None,
+    max_rows: int | None = None,
+    max_documents: int | None = None,
+    max_tokens: int | None = None,
+    force: bool = False,
+    rehash: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: str | Callable[[Event], None] | None = None,
+    **reading: Any,
+) -> Store:
+    """Tokenize a corpus into a store at `out`, or finish one that was begun, or say that it is up to date.
+
+    `source` is what `tm.read` takes, or what it returns; its options (`text`, `format`, `template`, `separator`, `limit`,
+    `on_error`) may be given here. Without `out` the store is in the cache (`cache_dir`, or TOKENMILL_CACHE, or
+    ~/.cache/tokenmill), found by what it holds; of many processes that ask at once, one builds and the others wait. Runs on
+    one worker process per physical core (`workers=0`: inside this process) and within `memory` (half of what is free, unless
+    said). `progress` is "auto", "bar", "plain", "quiet" or "verbose", or a function that gets each event.
+
+    `engine` is "auto" (the fastest that proves itself on this tokenizer and a sample of this corpus), "reference" or an
+    engine's name. `specials` says what the names of special tokens in the text become: "parse" (their ids), "text"
+    (ordinary text: nobody forges a document's end) or "error" (the build stops there). A document that begins with `bos`
+    does not get another.
+
+    Whether a file changed is told by its size, times and inode, and where those differ by its content; `rehash` compares the
+    content of every file. `force` makes everything anew. `max_rows`, `max_documents` and `max_tokens` stop early, for a
+    trial, which is never taken for the whole.
+
+    The store's bytes depend on the input, the tokenizer and `shard_bytes` (32MB; 1MB for slow Python tokenizers) alone.
+    Input files that cannot be read are left out: the store then says `complete == False`, `failed` names them, and the
+    next build tries just those again.
+    """
+    if out is not None and cache_dir is not None:
+        raise UsageError("out and cache_dir exclude each other: a store is in a folder of yours, or in the cache")
+    asked = ask(
+        source,
+        tokenizer,
+        reading,
+        eos=eos,
+        bos=bos,
+        shard_bytes=shard_bytes,
+        workers=workers,
+        memory=memory,
+        engine=engine,
+        specials=specials,
+        max_rows=max_rows,
+        max_documents=max_documents,
+        max_tokens=max_tokens,
+        force=force,
+        rehash=rehash,
+    )
+    if out is not None:
+        return build_in(Path(out), asked, progress)
+    from tokenmill.building.cache import build_cached
+
+    return build_cached(asked, cache_dir, progress)
+
+
+def ask(source: Any, tokenizer: Any, reading: dict[str, Any], **options: Any) -> Asked:
+    """Check what can be checked before anything is opened."""
+    workers, shard_bytes = options.get("workers"), options.get("shard_bytes")
+    if workers is not None and workers < 0:
+        raise UsageError(f"workers={workers} must be 0 (inside this process) or more")
+    if shard_bytes is not None and parse_size(shard_bytes, "shard_bytes") < 1 << 10:
+        raise UsageError(f"shard_bytes={shard_bytes!r} is less than 1KiB; a shard of some tens of MB is usual")
+    if not isinstance(source, Source):
+        source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
+    elif reading:
+        raise UsageError(f"give {', '.join(reading)} to tm.read, where the source was made")
+    if source.limit is not None:
+        if options.get("max_rows") is not None:
+            raise UsageError("max_rows and limit are the same; give one of them")
+        options["max_rows"], source = source.limit, replace(source, limit=None)
+    for name in TRIAL:
+        limit = options.get(name)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise UsageError(f"{name}={limit!r} must be a whole number, 1 or more")
+    return Asked(source, tokenizer, **options)
+
+
+def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None] | None) -> Store:
+    """The store in a folder of the user's; a second build there at the same time is an error."""
+    asked = replace(asked, source=without_folder(asked.source, folder))
+    check_folder(folder)
+    with ExitStack() as stack:
+        stack.enter_context(build_lock(folder))
+        if all(entry.name == ".lock" for entry in folder.iterdir()):
+            stack.callback(leave_no_litter, folder)
+        watch = stack.enter_context(Progress(progress, folder))
+        stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
+        begun = (folder / "manifest.json").exists()
+        crew = None if begun else stack.enter_context(crew_for(asked, None, watch.emit))
+        if crew is not None:
+            crew.start()  # they get ready while the work is planned
+        tokenizer = asked.loaded()
+        asked = asked.spooled(folder / "spool", tokenizer)
+        check_fields(asked.source)
+        options = asked.options(tokenizer)
+        published = agree(folder, asked.source, tokenizer, options, asked.force)
+        believed = published is not None and published.complete and asked.believes(tokenizer)
+        if published is not None and believed and unchanged(folder, asked.source, asked.is_trial):
+            if shards_are_there(folder, published):
+                sweep(folder, set(published.shard_ids))
+                return up_to_date(Store(folder, published), watch.emit)
+        build = Build(folder, asked.source, tokenizer, options, published, [Seen(folder)])
+        build.plan(watch.emit, rehash=asked.rehash)
+        if reasons := told(build):
+            watch.emit({"event": "why", "reasons": reasons})
+        if crew is None or tokenizer.definition.reference == "python":
+            if crew is not None:
+                crew.stop()
+            crew = stack.enter_context(crew_for(asked, tokenizer, watch.emit))
+        store = build.carry_out(crew, watch.emit)
+        build.seen[0].write(asked.source)
+        return store

@@ -1,0 +1,254 @@
+"""Stores that are found by what they hold: built once, whoever asks, from wherever, and never changed again.
+
+    stores/<making>-<content>/    a store; `making` is the tokenizer and its options, `content` the text and its order
+    builds/<making>-<inputs>/     for each set of inputs: the list of files as they were seen, their names, which store that
+                                  is, the lock of whoever builds, and what is under way
+
+A new store takes the shards of earlier ones by hard links: they are named by content, so what did not change is not made
+again, nor written again, nor on the disk twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+from tokenmill.building.asking import Asked, build_in
+from tokenmill.building.builder import Build, crew_for, up_to_date
+from tokenmill.building.folder import shards_are_there, start_anew
+from tokenmill.building.lock import build_lock
+from tokenmill.building.plan import making
+from tokenmill.building.progress import Progress, Watch, watching
+from tokenmill.building.seen import Seen, unchanged
+from tokenmill.building.why import cost, options_told, tokenizer_told, told
+from tokenmill.encoding import Tokenizer, load_definition
+from tokenmill.errors import BuildError, StoreError, TokenmillError
+from tokenmill.kept import cache_folder, read_kept
+from tokenmill.reading import check_fields
+from tokenmill.store import Manifest, Store, read_manifest
+from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
+from tokenmill.store.sources import SOURCES
+
+KEY = 16  # hex digits of a digest that names enough
+NAME = re.compile(rf"[0-9a-f]{{{KEY}}}-[0-9a-f]{{{KEY}}}")
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+def build_cached(asked: Asked, cache_dir: str | os.PathLike[str] | None, progress: str | Watch | None) -> Store:
+    """The store of what is asked for, from the cache; built there where it is missing."""
+    watch = watching(progress)
+    with ExitStack() as stack:
+        try:
+            room = enter(asked, cache_dir, stack)
+            found = room.kept()
+            return up_to_date(found, watch) if found is not None else room.build(watch)
+        except BuildError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
+                raise
+            return _for_this_run(asked, error, progress)
+
+
+def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
+    try:
+        return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
+    except RuntimeError as error:  # there is no home folder
+        raise BuildError(f"no folder for the cache: {error}") from OSError(errno.EACCES, str(error))
+
+
+def enter(asked: Asked, cache_dir: str | os.PathLike[str] | None, stack: ExitStack) -> Room:
+    """Where what is asked for is, or would be, built. Streams are written down first, for as long as `stack` lasts."""
+    root, tokenizer = root_of(cache_dir), asked.loaded()
+    if asked.source.streams:
+        with writing(root):
+            (root / "builds").mkdir(parents=True, exist_ok=True)
+            spool = Path(tempfile.mkdtemp(prefix="spool-", dir=root / "builds"))
+        stack.callback(shutil.rmtree, spool, ignore_errors=True)
+        asked = asked.spooled(spool, tokenizer)
+    check_fields(asked.source)
+    return Room(root, asked, tokenizer)
+
+
+class Room:
+    """What is known of one set of inputs, made in one way."""
+
+    def __init__(self, root: Path, asked: Asked, tokenizer: Tokenizer) -> None:
+        self.root, self.asked, self.tokenizer, self.source = root, asked, tokenizer, asked.source
+        self.options = asked.options(tokenizer)
+        self.making = making(self.options)[:KEY]
+        names = sorted(self.source.inputs)
+        spooled = [file.tag for file in self.source.files if file.spooled]
+        inputs = digest(canonical([names, spooled, self.source.options()]))[:KEY]
+        self.folder = root / "builds" / f"{self.making}-{inputs}"
+
+    def kept(self) -> Store | None:
+        """The store that these inputs were found to be, if every file of them is as it was. Reads none of them."""
+        if not self.asked.believes(self.tokenizer):
+            return None
+        noted = unchanged(self.folder, self.source, self.asked.is_trial)
+        return None if noted is None else self._opened(noted["store"])
+
+    def build(self, watch: Watch) -> Store:
+        """Build, or wait for another process that does, or find that the same content is there under other names."""
+        said = False
+
+        def wait(process: str) -> None:
+            nonlocal said
+            if not said:
+                watch({"event": "waiting", "process": process, "path": str(self.folder)})
+                said = True
+
+        with build_lock(self.folder, wait):
+            if (found := self.kept()) is not None:
+                return up_to_date(found, watch)
+            work = self.folder / "store"
+            if self.asked.force:
+                shutil.rmtree(work, ignore_errors=True)
+                start_anew(self.folder)
+            with writing(work):
+                work.mkdir(exist_ok=True)
+            with Progress(watch, work) as log:
+                build = self._planned(work)
+                build.plan(log.emit, rehash=self.asked.rehash)
+                found = None if self.asked.force or build.todo else self._opened(self._name(build), build)
+                if found is None:
+                    if reasons := self._reasons(build):
+                        log.emit({"event": "why", "reasons": reasons})
+                    with crew_for(self.asked, self.tokenizer, log.emit) as crew:
+                        built = build.carry_out(crew, log.emit)
+            if found is None:
+                found = self._put_away(build, built)
+            else:
+                shutil.rmtree(work, ignore_errors=True)
+                up_to_date(found, watch)
+            facts = {"inputs": list(self.source.inputs), "options": self.options}
+            build.seen[0].write(self.source, store=found.path.name, **facts)
+            return found
+
+    def why(self, watch: Watch) -> tuple[Store | None, list[str]]:
+        """What a build would do, and why: the store there is, or the reasons for there being none. Nothing is written."""
+        if (found := self.kept()) is not None:
+            return found, []
+        build = self._planned(self.folder / "store")
+        build.plan(watch, rehash=self.asked.rehash)
+        if not self.asked.force and not build.todo and (found := self._opened(self._name(build), build)) is not None:
+            return found, []
+        return None, self._reasons(build) or [cost(build)]
+
+    def _planned(self, work: Path) -> Build:
+        """The build in `work`, with what earlier ones of the same making know and hold."""
+        seen = [Seen(self.folder)]
+        donors: list[Path] = []
+        if not self.asked.force:
+            rooms = sorted((self.root / "builds").glob(f"{self.making}-*"))
+            seen += [Seen(room) for room in rooms if room != self.folder]
+            donors = sorted((self.root / "stores").glob(f"{self.making}-*"))
+        return Build(
+            work,
+            self.source,
+            self.tokenizer,
+            self.options,
+            _manifest(work),
+            seen,
+            donors=[store / "shards" for store in donors],
+            kin=next((found for store in donors if (found := _manifest(store)) is not None), None),
+        )
+
+    def _name(self, build: Build) -> str:
+        return _store_name(self.making, [task.id for task in build.tasks])
+
+    def _opened(self, name: str, build: Build | None = None) -> Store | None:
+        """A store of the cache that is whole, with the names that these inputs go by."""
+        path = self.root / "stores" / name
+        manifest = _manifest(path) if NAME.fullmatch(name) else None
+        if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
+            return None
+        names = self.folder / SOURCES
+        if build is not None and build.limit is None:
+            write_atomically(names, build.names().as_bytes())
+        return in_use(Store(path, manifest, sources=names if names.exists() else None))
+
+    def _put_away(self, build: Build, built: Store) -> Store:
+        """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
+        name = _store_name(self.making, built.manifest.shard_ids, [entry["file"] for entry in built.failed])
+        place = self.root / "stores" / name
+        with writing(place):
+            (self.folder / SOURCES).unlink(missing_ok=True)
+            place.parent.mkdir(exist_ok=True)
+            there = _manifest(place)
+            if there is not None and not self.asked.force and shards_are_there(place, there):
+                write_atomically(self.folder / SOURCES, (built.path / SOURCES).read_bytes())
+                shutil.rmtree(built.path, ignore_errors=True)
+            else:
+                away = beside_of(place)
+                with suppress(FileNotFoundError):
+                    os.rename(place, away)
+                os.rename(built.path, place)
+                shutil.rmtree(away, ignore_errors=True)
+        names = self.folder / SOURCES
+        return in_use(Store(place, read_manifest(place), sources=names if names.exists() else None))
+
+    def _reasons(self, build: Build) -> list[str]:
+        """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
+        said = told(build)
+        if said:
+            return said
+        differing = [differs for noted in self._earlier() if (differs := self._differs(noted))]
+        return [*min(differing, key=len), cost(build)] if differing else []
+
+    def _differs(self, noted: dict[str, Any]) -> list[str]:
+        said = options_told(noted["options"], self.options)
+        if noted["options"]["tokenizer"] == self.options["tokenizer"]:
+            return said
+        old = None
+        with suppress(TokenmillError):
+            old = load_definition(self.root / "stores" / noted["store"] / "tokenizer", None)
+        return [tokenizer_told(old, self.tokenizer.definition) if old else "another tokenizer", *said]
+
+    def _earlier(self) -> list[dict[str, Any]]:
+        """What was noted of builds from some of these inputs, the latest first."""
+        listings = (self.root / "builds").glob("*/listing.json")
+        noted = [(path.stat().st_mtime_ns, read_kept(path)) for path in listings if path.parent != self.folder]
+        mine = set(self.source.inputs)
+        ours = [one for one in noted if one[1] is not None and "store" in one[1] and mine & set(one[1]["inputs"])]
+        return [kept for _, kept in sorted(ours, key=lambda one: -one[0]) if kept is not None]
+
+
+def in_use(store: Store) -> Store:
+    """Mark a store of the cache as used now and, until it is let go, as one that is not to be removed."""
+    with suppress(OSError):
+        import fcntl
+
+        handle = os.open(store.path / ".used", os.O_RDWR | os.O_CREAT, 0o644)
+        finalize(store, os.close, handle)
+        os.utime(handle)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return store
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    try:
+        return read_manifest(folder)
+    except StoreError:
+        return None
+
+
+def _store_name(made: str, shards: list[str], failed: list[str] | None = None) -> str:
+    """Named by all that is in it, in order; with files missing it is not the same store."""
+    return f"{made}-{digest(canonical([shards, failed or []]))[:KEY]}"
+
+
+def _for_this_run(asked: Asked, error: Exception, progress: str | Watch | None) -> Store:
+    """Where nothing can be kept: tokens for this process alone, gone when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenmill-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=4)
+    return build_in(folder / "store", asked, progress)

@@ -1,0 +1,194 @@
+"""What input files held when they were last read, so that nobody has to read them again to know.
+
+    seen.json      path, size, tag and contents of every file of the last build
+    listing.json   a digest of that list: the answer to "has anything changed?" in one comparison
+    seen.*.jsonl   the same of a build that is under way, written down by whoever reads, before the shard's receipt
+
+All of it only saves time. A file that was touched right before it was looked at is not believed: it may have changed again
+within the same tick of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from tokenmill.building.machine import usable_cores
+from tokenmill.building.plan import Task
+from tokenmill.errors import InputError
+from tokenmill.events import EventLog, read_events
+from tokenmill.kept import read_kept, write_kept
+from tokenmill.reading import Piece, Source, content_of
+from tokenmill.store.files import beside_of, writing
+
+TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about
+Range = tuple[int, int | None]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A file as it was, when that was, and the contents of its pieces."""
+
+    size: int
+    tag: str
+    at: int
+    contents: dict[Range, str] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        return settled(self.tag, self.at)
+
+
+class Seen:
+    """The list of one build, in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, Entry] = {}
+        for path, size, tag, at, contents in (read_kept(folder / "seen.json") or {}).get("files", ()):
+            self.files[path] = Entry(size, tag, at, {(start, stop): content for start, stop, content in contents})
+        for journal in folder.glob("seen.*.jsonl"):
+            for event in read_events(journal):
+                for path, size, tag, at, start, stop, content in event["pieces"]:
+                    self._note(path, size, tag, at, (start, stop), content)
+
+    def content(self, piece: Piece) -> str | None:
+        """What a piece holds, if its file is as it was."""
+        entry = self.files.get(piece.file.path)
+        if entry is None or (entry.size, entry.tag) != (piece.file.size, piece.file.tag) or not entry.settled:
+            return None
+        return entry.contents.get((piece.start, piece.stop))
+
+    def note(self, piece: Piece, at: int, content: str) -> None:
+        self._note(piece.file.path, piece.file.size, piece.file.tag, at, (piece.start, piece.stop), content)
+
+    def _note(self, path: str, size: int, tag: str, at: int, where: Range, content: str) -> None:
+        entry = self.files.get(path)
+        if entry is None or (entry.size, entry.tag) != (size, tag):
+            entry = self.files[path] = Entry(size, tag, at)
+        entry.at = max(entry.at, at)
+        entry.contents[where] = content
+
+    def write(self, source: Source, **facts: Any) -> None:
+        """Keep what is known of a source's files, and only of those; what was noted under way is in it now."""
+        rows = [
+            [
+                file.path,
+                entry.size,
+                entry.tag,
+                entry.at,
+                [[*where, content] for where, content in entry.contents.items()],
+            ]
+            for file in source.files
+            if (entry := self.files.get(file.path)) is not None and entry.tag == file.tag
+        ]
+        write_kept(self.folder / "seen.json", {"files": rows})
+        facts["settled"] = all(settled(file.tag, source.looked_at) for file in source.files)
+        write_kept(self.folder / "listing.json", {"listing": listing(source), **facts})
+        self.forget_journals()
+
+    def forget_journals(self) -> None:
+        for journal in self.folder.glob("seen.*.jsonl"):
+            journal.unlink(missing_ok=True)
+
+
+class Journal:
+    """What one process reads, written down for a build that may not come to its end."""
+
+    def __init__(self, folder: Path, at: int) -> None:
+        self.path, self.at = beside_of(folder / "seen").with_suffix(".jsonl"), at
+
+    def note(self, task: Task, contents: list[str | None]) -> None:
+        """Before the receipt: so that whoever finds the receipt's shard also knows what it was made from."""
+        rows = [
+            [piece.file.path, piece.file.size, piece.file.tag, self.at, piece.start, piece.stop, content]
+            for piece, content in zip(task.pieces, contents, strict=True)
+            if content is not None
+        ]
+        with writing(self.path), closing(EventLog(self.path)) as log:
+            log({"pieces": rows})
+
+
+def unchanged(folder: Path, source: Source, is_trial: bool = False) -> dict[str, Any] | None:
+    """What was noted with a listing, if every file is as it was then: one comparison for all of them.
+
+    What a trial read of a file is not known by content, so there is nothing better to go by.
+    """
+    kept = read_kept(folder / "listing.json")
+    if kept is None or not (kept["settled"] or is_trial) or kept["listing"] != listing(source):
+        return None
+    return kept
+
+
+def listing(source: Source) -> str:
+    """A digest of which files there are and how they were found."""
+    lines = "\n".join([f"{file.path}\0{file.size}\0{file.tag}\0{file.format}" for file in source.files])
+    return str(xxhash.xxh3_128_hexdigest(lines.encode("utf-8", "surrogateescape")))
+
+
+def settled(tag: str, at: int) -> bool:
+    """Whether a file had been left alone for a moment when it was looked at."""
+    times = tag.split(".")
+    if len(times) != 3:
+        return True  # a hash, or the tag of something that is not a local file
+    return max(int(times[0]), int(times[2])) < at - TICK
+
+
+def with_contents(
+    groups: Iterable[tuple[Piece, ...]],
+    source: Source,
+    seen: Iterable[Seen],
+    *,
+    rehash: bool = False,
+    read_all: bool = False,
+    checking: Callable[[int, int], None] = lambda files, nbytes: None,
+) -> list[tuple[Piece, ...]]:
+    """Pieces with what they hold, where that is known or worth finding out before they are read for good.
+
+    A file that is as it was holds what it did. Another is read for its content if there is one of that name or size among
+    those seen, else it cannot be the same. `read_all` (nothing is known of shards that are there) and `rehash` (nothing is
+    believed) have all of them read. `checking` is told how many files and bytes that is.
+    """
+    seen = list(seen)
+    first = seen[0]
+    paths = {path for one in seen for path in one.files}
+    sizes = {entry.size for one in seen for entry in one.files.values()}
+    found: dict[tuple[str, Range], str] = {}
+    doubtful: list[Piece] = []
+    planned = list(groups)
+    for piece in (piece for group in planned for piece in group):
+        content = None if rehash else next((known for one in seen if (known := one.content(piece))), None)
+        if content is not None:
+            found[piece.file.path, (piece.start, piece.stop)] = content
+        elif read_all or piece.file.path in paths or piece.file.size in sizes:
+            doubtful.append(piece)
+    if doubtful:
+        files = {piece.file.path: piece.file for piece in doubtful}
+        checking(len(files), sum(file.size for file in files.values()))
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            for piece, content in zip(doubtful, pool.map(lambda piece: _content(piece, source), doubtful), strict=True):
+                if content is not None:
+                    found[piece.file.path, (piece.start, piece.stop)] = content
+    complete = []
+    for group in planned:
+        pieces = tuple(
+            replace(piece, content=found.get((piece.file.path, (piece.start, piece.stop)))) for piece in group
+        )
+        for piece in pieces:
+            if piece.content is not None:
+                first.note(piece, source.looked_at, piece.content)
+        complete.append(pieces)
+    return complete
+
+
+def _content(piece: Piece, source: Source) -> str | None:
+    try:
+        return content_of(piece, source)
+    except InputError:
+        return None  # it will fail when it is read for good, by name
