@@ -17,12 +17,20 @@ def page() -> str:
     os.environ["COLUMNS"] = "100"
     from tokenmill.cli import parser
 
-    top = parser()
-    commands = next(action for action in top._actions if isinstance(action, argparse._SubParsersAction))
     parts = ["# Commands", "", "Written by `scripts/command_pages.py` from the commands themselves.", ""]
-    for name, command in {"": top, **commands.choices}.items():
-        parts += [f"## tokenmill {name}".rstrip(), "", "```", command.format_help().rstrip(), "```", ""]
+    for name, command in commands("tokenmill", parser()).items():
+        parts += [f"## {name}", "", "```", command.format_help().rstrip(), "```", ""]
     return "\n".join(parts)
+
+
+def commands(name: str, command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """A command, and those within it, by the words they are called with."""
+    found = {name: command}
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below, within in action.choices.items():
+                found |= commands(f"{name} {below}", within)
+    return found
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from tokenmill.building.builder import Build, crew_for, up_to_date
 from tokenmill.building.folder import agree, check_folder, leave_no_litter, shards_are_there, without_folder
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size
-from tokenmill.building.plan import TRIAL
 from tokenmill.building.progress import Progress
 from tokenmill.building.publish import sweep
 from tokenmill.building.seen import Seen, unchanged
@@ -25,6 +24,7 @@ from tokenmill.events import Event
 from tokenmill.reading import Source, check_fields, read
 from tokenmill.store import Store
 from tokenmill.store.files import writing
+from tokenmill.store.manifest import TRIAL
 
 SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # where text takes a minute a shard, every core should have one
 
@@ -196,11 +196,11 @@ def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None]
         options = asked.options(tokenizer)
         published = agree(folder, asked.source, tokenizer, options, asked.force)
         believed = published is not None and published.complete and asked.believes(tokenizer)
-        if published is not None and believed and unchanged(folder, asked.source, asked.is_trial):
-            if shards_are_there(folder, published):
-                sweep(folder, set(published.shard_ids))
-                return up_to_date(Store(folder, published), watch.emit)
-        build = Build(folder, asked.source, tokenizer, options, published, [Seen(folder)])
+        as_it_was = believed and unchanged(folder, asked.source, asked.is_trial) is not None
+        if published is not None and as_it_was and shards_are_there(folder, published):
+            sweep(folder, set(published.shard_ids))
+            return up_to_date(Store(folder, published), watch.emit)
+        build = Build(folder, asked.source, tokenizer, options, published, [Seen(folder, asked.source)])
         build.plan(watch.emit, rehash=asked.rehash)
         if reasons := told(build):
             watch.emit({"event": "why", "reasons": reasons})

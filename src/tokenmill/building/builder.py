@@ -18,7 +18,7 @@ from tokenmill.building.crew import Crew, Done, Failures, Inside
 from tokenmill.building.folder import forget, keep
 from tokenmill.building.local import Workers
 from tokenmill.building.machine import share_out
-from tokenmill.building.plan import TRIAL, Limit, Task, groups, making, task_of
+from tokenmill.building.plan import Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
@@ -30,6 +30,7 @@ from tokenmill.events import Event
 from tokenmill.reading import Source, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_receipt
 from tokenmill.store.files import beside_of, writing
+from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
 if TYPE_CHECKING:
@@ -326,6 +327,7 @@ class Build:
             "refuse_specials": self.tokenizer.specials == "error",
             "making": self.making,
             "journals": str(self.seen[0].folder),
+            "way": self.seen[0].way,
             "looked_at": self.source.looked_at,
         }
 

@@ -57,6 +57,12 @@ def build_cached(asked: Asked, cache_dir: str | os.PathLike[str] | None, progres
             return _for_this_run(asked, error, progress)
 
 
+def why(asked: Asked, cache_dir: str | os.PathLike[str] | None = None) -> tuple[Store | None, list[str]]:
+    """The store there is of what is asked for; or why there is none, in words, and what it would cost. Builds nothing."""
+    with ExitStack() as stack:
+        return enter(asked, cache_dir, stack).why()
+
+
 def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
     try:
         return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
@@ -133,23 +139,23 @@ class Room:
             build.seen[0].write(self.source, store=found.path.name, **facts)
             return found
 
-    def why(self, watch: Watch) -> tuple[Store | None, list[str]]:
-        """What a build would do, and why: the store there is, or the reasons for there being none. Nothing is written."""
+    def why(self) -> tuple[Store | None, list[str]]:
+        """The store there is, or the reasons for there being none. Nothing is written."""
         if (found := self.kept()) is not None:
             return found, []
         build = self._planned(self.folder / "store")
-        build.plan(watch, rehash=self.asked.rehash)
-        if not self.asked.force and not build.todo and (found := self._opened(self._name(build), build)) is not None:
+        build.plan(lambda event: None, rehash=self.asked.rehash)
+        if not self.asked.force and not build.todo and (found := self._opened(self._name(build))) is not None:
             return found, []
         return None, self._reasons(build) or [cost(build)]
 
     def _planned(self, work: Path) -> Build:
         """The build in `work`, with what earlier ones of the same making know and hold."""
-        seen = [Seen(self.folder)]
+        seen = [Seen(self.folder, self.source)]
         donors: list[Path] = []
         if not self.asked.force:
             rooms = sorted((self.root / "builds").glob(f"{self.making}-*"))
-            seen += [Seen(room) for room in rooms if room != self.folder]
+            seen += [Seen(room, self.source) for room in rooms if room != self.folder]
             donors = sorted((self.root / "stores").glob(f"{self.making}-*"))
         return Build(
             work,
@@ -174,7 +180,7 @@ class Room:
         names = self.folder / SOURCES
         if build is not None and build.limit is None:
             write_atomically(names, build.names().as_bytes())
-        return in_use(Store(path, manifest, sources=names if names.exists() else None))
+        return Store(path, manifest, sources=names if names.exists() else None, held=_held(path))
 
     def _put_away(self, build: Build, built: Store) -> Store:
         """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
@@ -194,12 +200,13 @@ class Room:
                 os.rename(built.path, place)
                 shutil.rmtree(away, ignore_errors=True)
         names = self.folder / SOURCES
-        return in_use(Store(place, read_manifest(place), sources=names if names.exists() else None))
+        return Store(place, read_manifest(place), sources=names if names.exists() else None, held=_held(place))
 
     def _reasons(self, build: Build) -> list[str]:
         """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
-        said = told(build)
-        if said:
+        if self.asked.force:
+            return ["everything anew, as was asked for", cost(build)]
+        if said := told(build):
             return said
         differing = [differs for noted in self._earlier() if (differs := self._differs(noted))]
         return [*min(differing, key=len), cost(build)] if differing else []
@@ -222,16 +229,26 @@ class Room:
         return [kept for _, kept in sorted(ours, key=lambda one: -one[0]) if kept is not None]
 
 
-def in_use(store: Store) -> Store:
-    """Mark a store of the cache as used now and, until it is let go, as one that is not to be removed."""
-    with suppress(OSError):
-        import fcntl
+class _Held:
+    """A hold on a store of the cache: while it lasts, in whatever process, the store is not removed."""
 
-        handle = os.open(store.path / ".used", os.O_RDWR | os.O_CREAT, 0o644)
-        finalize(store, os.close, handle)
+    def __init__(self, handle: int) -> None:
+        finalize(self, os.close, handle)
+
+
+def _held(path: Path) -> _Held | None:
+    """Hold a store, and mark it as used now. Where that cannot be written there is nobody to remove it either."""
+    import fcntl
+
+    try:
+        handle = os.open(path / ".used", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        return None
+    held = _Held(handle)
+    with suppress(OSError):
         os.utime(handle)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return store
+    return held
 
 
 def _manifest(folder: Path) -> Manifest | None:

@@ -128,4 +128,5 @@ def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Enco
     definition = load_definition(Path(setup["tokenizer"]), setup["python_class"])
     assert definition is not None
     encoder = Encoder(definition, **setup["encoder"], live=live)
-    return Path(setup["shards"]), source, encoder, Journal(Path(setup["journals"]), setup["looked_at"])
+    journal = Journal(Path(setup["journals"]), setup["way"], setup["looked_at"])
+    return Path(setup["shards"]), source, encoder, journal

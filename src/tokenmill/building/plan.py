@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
+from tokenmill.store.manifest import TRIAL
 
 FILE_COST = 4096  # what opening a file is worth, in bytes of text: keeps groups of tiny files at a sane number
-TRIAL = ("max_rows", "max_documents", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Task:
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Task:
         pieces = tuple(
-            Piece(**{**piece, "file": SourceFile(**piece["file"]), "held": piece["held"] and tuple(piece["held"])})
+            Piece(**{**piece, "file": SourceFile(*piece["file"]), "held": piece["held"] and tuple(piece["held"])})
             for piece in body["pieces"]
         )
         limit = Limit(**body["limit"]) if body["limit"] else None

@@ -8,7 +8,6 @@ from tokenmill.building.builder import Build
 from tokenmill.building.crew import Inside
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import share_out
-from tokenmill.building.plan import TRIAL
 from tokenmill.building.progress import Progress
 from tokenmill.building.seen import Seen
 from tokenmill.encoding import load_tokenizer
@@ -16,6 +15,7 @@ from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import EventLog, read_events
 from tokenmill.reading import Source, read
 from tokenmill.store import Damage, Manifest, read_manifest
+from tokenmill.store.manifest import TRIAL
 
 
 def repair(folder: Path, damages: list[Damage]) -> None:
@@ -59,7 +59,7 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     if tokenizer.fingerprint != before.tokenizer["fingerprint"]:
         raise StoreError(f"{folder} cannot be repaired: {before.tokenizer['name']} is another tokenizer now")
     failed = frozenset(entry["file"] for entry in before.failed)
-    build = Build(folder, source, tokenizer, before.options, before, [Seen(folder)], leave_out=failed)
+    build = Build(folder, source, tokenizer, before.options, before, [Seen(folder, source)], leave_out=failed)
     build.plan(lambda event: None)
     planned = {task.id for task in build.tasks}
     changed = [shard for shard in before.shard_ids if shard not in planned]

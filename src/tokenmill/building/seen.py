@@ -25,7 +25,7 @@ from tokenmill.errors import InputError
 from tokenmill.events import EventLog, read_events
 from tokenmill.kept import read_kept, write_kept
 from tokenmill.reading import Piece, Source, content_of
-from tokenmill.store.files import beside_of, writing
+from tokenmill.store.files import beside_of, canonical, digest, writing
 
 TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about
 Range = tuple[int, int | None]
@@ -46,16 +46,18 @@ class Entry:
 
 
 class Seen:
-    """The list of one build, in its folder."""
+    """The list of one build, in its folder. Contents that were read in another way than `source` is stay unknown."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: Source) -> None:
+        self.folder, self.way = folder, way_of(source)
         self.files: dict[str, Entry] = {}
-        for path, size, tag, at, contents in (read_kept(folder / "seen.json") or {}).get("files", ()):
-            self.files[path] = Entry(size, tag, at, {(start, stop): content for start, stop, content in contents})
+        kept = read_kept(folder / "seen.json") or {"way": "", "files": []}
+        for path, size, tag, at, contents in kept["files"]:
+            known = contents if kept["way"] == self.way else ()
+            self.files[path] = Entry(size, tag, at, {(start, stop): content for start, stop, content in known})
         for journal in folder.glob("seen.*.jsonl"):
             for event in read_events(journal):
-                for path, size, tag, at, start, stop, content in event["pieces"]:
+                for path, size, tag, at, start, stop, content in event["pieces"] if event["way"] == self.way else ():
                     self._note(path, size, tag, at, (start, stop), content)
 
     def content(self, piece: Piece) -> str | None:
@@ -88,7 +90,7 @@ class Seen:
             for file in source.files
             if (entry := self.files.get(file.path)) is not None and entry.tag == file.tag
         ]
-        write_kept(self.folder / "seen.json", {"files": rows})
+        write_kept(self.folder / "seen.json", {"way": self.way, "files": rows})
         facts["settled"] = all(settled(file.tag, source.looked_at) for file in source.files)
         write_kept(self.folder / "listing.json", {"listing": listing(source), **facts})
         self.forget_journals()
@@ -101,8 +103,8 @@ class Seen:
 class Journal:
     """What one process reads, written down for a build that may not come to its end."""
 
-    def __init__(self, folder: Path, at: int) -> None:
-        self.path, self.at = beside_of(folder / "seen").with_suffix(".jsonl"), at
+    def __init__(self, folder: Path, way: str, at: int) -> None:
+        self.path, self.way, self.at = beside_of(folder / "seen").with_suffix(".jsonl"), way, at
 
     def note(self, task: Task, contents: list[str | None]) -> None:
         """Before the receipt: so that whoever finds the receipt's shard also knows what it was made from."""
@@ -112,7 +114,12 @@ class Journal:
             if content is not None
         ]
         with writing(self.path), closing(EventLog(self.path)) as log:
-            log({"pieces": rows})
+            log({"way": self.way, "pieces": rows})
+
+
+def way_of(source: Source) -> str:
+    """How text is found in files: the same bytes hold other documents for another field."""
+    return digest(canonical(source.options()))
 
 
 def unchanged(folder: Path, source: Source, is_trial: bool = False) -> dict[str, Any] | None:

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.info import print_info
-from tokenmill.cli.types import count
 
 if TYPE_CHECKING:
     from tokenmill.reading import Source
@@ -60,10 +59,10 @@ def add_trial(command: argparse.ArgumentParser) -> None:
     """Where a trial stops."""
     trial = command.add_argument_group("for a trial")
     trial.add_argument(
-        "--max-rows", "--limit", type=count, metavar="N", help="only the first N rows of input, bad ones counted"
+        "--max-rows", "--limit", type=int, metavar="N", help="only the first N rows of input, bad ones counted"
     )
-    trial.add_argument("--max-documents", type=count, metavar="N", help="only the first N documents")
-    trial.add_argument("--max-tokens", type=count, metavar="N", help="whole documents of at most N tokens")
+    trial.add_argument("--max-documents", type=int, metavar="N", help="only the first N documents")
+    trial.add_argument("--max-tokens", type=int, metavar="N", help="whole documents of at most N tokens")
 
 
 def add_cache(command: Any) -> None:

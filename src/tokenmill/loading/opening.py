@@ -137,7 +137,7 @@ def _renewed(data: View | Mixture, dtype: str | None, verify: str | None) -> Vie
 
 def _renewed_view(view: View, dtype: str | None, verify: str | None) -> View:
     look = view.look if dtype is None else replace(view.look, dtype=dtype)
-    store = view.store if verify is None else Store(view.store.path, view.store.manifest, first_touch=True)
+    store = view.store if verify is None else view.store.with_first_touch()
     return View(store, view.layout, look, view.splits)
 
 

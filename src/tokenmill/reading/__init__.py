@@ -1,8 +1,9 @@
 """Files -> Texts. Every format behind one door: `read` says what, `split` cuts it, `read_piece` reads it."""
 
 from tokenmill.reading.content import Content
+from tokenmill.reading.files import FORMATS, SourceFile
 from tokenmill.reading.pieces import Piece, check_fields, content_of, read_piece, rows_before, split, text_weight
-from tokenmill.reading.source import FORMATS, Source, SourceFile, read
+from tokenmill.reading.source import Source, read
 
 __all__ = [
     "FORMATS",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tokenmill.errors import InputError
 from tokenmill.reading.content import Content, Watched
-from tokenmill.reading.source import SourceFile, tag_of
+from tokenmill.reading.files import SourceFile, tag_of
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import xxhash
 
-from tokenmill.reading.source import Source, SourceFile
+from tokenmill.reading.files import SourceFile
+from tokenmill.reading.source import Source
 
 READ_BYTES = 1 << 20
 

@@ -18,8 +18,9 @@ from tokenmill.batch import BLANK, Skip, Texts, merge_skips, text_offsets
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content import Content
+from tokenmill.reading.files import SourceFile
 from tokenmill.reading.records import whole_records
-from tokenmill.reading.source import Source, SourceFile
+from tokenmill.reading.source import Source
 from tokenmill.reading.template import Literal, Template, as_text, dig, parse_record
 from tokenmill.reading.text import join, join_columns, no_text, one_text, take, valid_texts
 

@@ -10,7 +10,8 @@ from typing import BinaryIO
 from tokenmill.batch import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.content import Content, Watched
-from tokenmill.reading.source import Source, SourceFile
+from tokenmill.reading.files import SourceFile
+from tokenmill.reading.source import Source
 
 Reader = Callable[[SourceFile, Source, int, "int | None", int, Content], Iterator[Texts]]
 

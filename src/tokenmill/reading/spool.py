@@ -17,7 +17,8 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill.errors import UsageError
-from tokenmill.reading.source import CODECS, Source, SourceFile, Stream
+from tokenmill.reading.files import CODECS, SourceFile
+from tokenmill.reading.source import Source, Stream
 
 CHUNK_ROWS = 1 << 14
 _MAGIC = {

@@ -17,7 +17,8 @@ from tokenmill.batch import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import check_unchanged, open_stream, reading
 from tokenmill.reading.content import Content, count_batch, count_parquet, text_columns
-from tokenmill.reading.source import Source, SourceFile
+from tokenmill.reading.files import SourceFile
+from tokenmill.reading.source import Source
 from tokenmill.reading.template import Template
 from tokenmill.reading.text import join_columns, no_text, one_text, places, valid_texts
 
@@ -70,10 +71,11 @@ def read_arrow(
     """The documents of record batches [start, stop) of an Arrow file, mapped; or of a whole Arrow stream."""
     # Of an iterable only what is text was spooled as such.
     null_reason = "not text" if file.name.startswith("<iterable") else "null field"
-    for batch in _batches(file, source, start, stop):
-        count_batch(content, batch, source.fields)
-        yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes, null_reason)
-    content.finish()
+    with reading(file):
+        for batch in _batches(file, source, start, stop):
+            count_batch(content, batch, source.fields)
+            yield from _blocks(pa.Table.from_batches([batch]), source, block_bytes, null_reason)
+        content.finish()
 
 
 def count_arrow_file(file: SourceFile, source: Source, start: int, stop: int | None, content: Content) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokenmill.store.manifest import read_manifest
+from tokenmill.store.manifest import TRIAL, read_manifest
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "text_bytes": manifest.text_bytes,
         "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,
         "special_documents": manifest.special_documents,
+        "trial": {name: limit for name in TRIAL if (limit := manifest.options.get(name)) is not None},
         "source": manifest.source,
         "options": manifest.options,
     }
@@ -63,6 +64,13 @@ def info_table(facts: dict[str, Any]) -> str:
             f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined",
         ),
         ("", f"left out: {reasons} (quarantine.jsonl)" if reasons else ""),
+        (
+            "trial",
+            "not the whole: "
+            + ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
+            if facts["trial"]
+            else "",
+        ),
         (
             "tokens",
             f"{facts['tokens']:,} as {facts['dtype']}, {facts['shards']:,} {'shard' if facts['shards'] == 1 else 'shards'}",

@@ -14,6 +14,7 @@ from tokenmill.store.files import canonical, checked_names, digest, write_atomic
 FORMAT = "tokenmill-store"
 VERSION = 2
 NAME = "manifest.json"
+TRIAL = ("max_rows", "max_documents", "max_tokens")  # options that stop a build early
 SEAL = b',\n"checksum": '
 
 

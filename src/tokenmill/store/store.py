@@ -57,10 +57,17 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, *, first_touch: bool = False, sources: Path | None = None
+        self,
+        path: Path,
+        manifest: Manifest,
+        *,
+        first_touch: bool = False,
+        sources: Path | None = None,
+        held: object = None,
     ) -> None:
         self.path = path
         self.manifest = manifest
+        self.held = held  # kept for as long as this store is
         self.sources_path = sources or path / SOURCES  # the same contents may go by other names
         self.first_touch = FirstTouch(self) if first_touch else None
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
@@ -70,6 +77,10 @@ class Store:
         self.mapped_ids: dict[int, npt.NDArray[Any]] = {}
         self.mapped_ends: dict[int, npt.NDArray[Any]] = {}
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
+
+    def with_first_touch(self) -> Store:
+        """The same store, which compares each block with its checksum before it hands on the first token of it."""
+        return Store(self.path, self.manifest, first_touch=True, sources=self.sources_path, held=self.held)
 
     def __len__(self) -> int:
         return self.manifest.documents

@@ -1,0 +1,171 @@
+"""What is in the cache: listed, removed, pruned to a size, verified."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.building.cache import NAME
+from tokenmill.building.lock import build_lock, lock_holder
+from tokenmill.errors import LockedError, MissingStoreError, StoreError
+from tokenmill.kept import read_kept
+from tokenmill.store import Damage, read_manifest, verify_store
+from tokenmill.store.files import beside_of
+
+FORGOTTEN = 24 * 3600.0  # seconds after which text that a dead process wrote down is nobody's any more
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A store of the cache, or what is there of one whose build was interrupted."""
+
+    name: str
+    path: Path
+    used: float  # seconds since 1970
+    nbytes: int
+    own_bytes: int  # that no other store shares: what goes if it goes
+    facts: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        sizes = {"bytes": self.nbytes, "own_bytes": self.own_bytes}
+        return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
+
+
+def shelf(root: Path) -> list[Kept]:
+    """Everything there is, the most lately used first. Costs a stat a file."""
+    found = [_kept(path.name, path) for path in (root / "stores").glob("*") if NAME.fullmatch(path.name)]
+    found += [_kept(path.parent.name, path) for path in (root / "builds").glob("*/store")]
+    return sorted(found, key=lambda kept: (-kept.used, kept.name))
+
+
+def total_bytes(root: Path) -> int:
+    """Bytes of all that is there; what several stores share counts once."""
+    seen: dict[tuple[int, int], int] = {}
+    for kept in (*(root / "stores").glob("*"), *(root / "builds").glob("*")):
+        seen |= {(info.st_dev, info.st_ino): info.st_size for info in _stats(kept)}
+    return sum(seen.values())
+
+
+def remove(root: Path, names: Iterable[str]) -> int:
+    """Take stores out of the cache; one that is in use is an error. Returns the bytes that became free."""
+    by_name = {kept.name: kept for kept in shelf(root)}
+    chosen = []
+    for name in names:
+        if name not in by_name:
+            raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
+        chosen.append(by_name[name])
+    before = total_bytes(root)
+    for kept in chosen:
+        if not _removed(kept):
+            raise LockedError(f"{kept.name} is in use by another process; it stays until that has ended")
+    _sweep(root)
+    return before - total_bytes(root)
+
+
+def prune(root: Path, max_bytes: int) -> list[Kept]:
+    """Remove what was not used for longest until the rest fits; what is in use stays. Returns what was removed."""
+    gone: list[Kept] = []
+    _sweep(root)
+    for kept in reversed(shelf(root)):
+        if total_bytes(root) <= max_bytes:
+            break
+        if _removed(kept):
+            gone.append(kept)
+    _sweep(root)
+    return gone
+
+
+def verify(root: Path, names: Iterable[str] = ()) -> dict[str, list[Damage]]:
+    """Every store, or those that are named, read through and compared with its checksums: what is wrong, by name."""
+    there = {path.name: path for path in sorted((root / "stores").glob("*")) if NAME.fullmatch(path.name)}
+    for name in names:
+        if name not in there:
+            raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
+    return {name: verify_store(there[name]) for name in names or there}
+
+
+def _kept(name: str, path: Path) -> Kept:
+    stats = _stats(path)
+    used = next((info.st_mtime for info in _stat(path / ".used")), None)
+    nbytes = sum(info.st_size for info in stats)
+    own = sum(info.st_size for info in stats if info.st_nlink == 1)
+    if used is None:
+        used = max((info.st_mtime for info in stats), default=0.0)
+    return Kept(name, path, used, nbytes, own, _facts(path))
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        manifest = read_manifest(path)
+    except StoreError as error:
+        return {"complete": False, "problem": str(error)}
+    return {
+        "complete": manifest.complete,
+        "documents": manifest.documents,
+        "tokens": manifest.tokens,
+        "tokenizer": manifest.tokenizer["name"],
+        "inputs": manifest.source["inputs"],
+        "fingerprint": manifest.fingerprint,
+    }
+
+
+def _stat(path: Path) -> Iterator[os.stat_result]:
+    with suppress(OSError):
+        yield path.stat()
+
+
+def _stats(folder: Path) -> list[os.stat_result]:
+    paths = (Path(here) / name for here, _, names in os.walk(folder) for name in names)
+    return [info for path in paths for info in _stat(path)]
+
+
+def _removed(kept: Kept) -> bool:
+    """Whether it is gone now: in one step for whoever looks. Not what another process holds or builds."""
+    try:
+        with _alone(kept):
+            away = beside_of(kept.path)
+            os.rename(kept.path, away)
+    except (LockedError, FileNotFoundError):
+        return False
+    shutil.rmtree(away, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _alone(kept: Kept) -> Iterator[None]:
+    if kept.path.name == "store":  # one that is being built, or was
+        with build_lock(kept.path.parent):
+            yield
+        return
+    import fcntl
+
+    with open(kept.path / ".used", "a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"{kept.name} is in use") from None
+        yield
+
+
+def _sweep(root: Path) -> None:
+    """Lists of files whose store is gone, and what dead processes left."""
+    for room in (root / "builds").glob("*"):
+        if room.name.startswith("spool-"):
+            if time.time() - room.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(room, ignore_errors=True)
+            continue
+        noted = read_kept(room / "listing.json") or {}
+        if (room / "store").exists() or (root / "stores" / str(noted.get("store", "-"))).exists():
+            continue
+        with suppress(LockedError, FileNotFoundError):
+            if lock_holder(room) is None:
+                with build_lock(room):
+                    shutil.rmtree(room, ignore_errors=True)
+    for away in (root / "stores").glob("*.tmp"):
+        shutil.rmtree(away, ignore_errors=True)
