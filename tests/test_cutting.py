@@ -18,8 +18,8 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 import tokenmill as tm
 from test_encoding import KINDS, NASTY
+from tokenmill.building.encoded import encode_task
 from tokenmill.building.plan import Task
-from tokenmill.building.work import encode_task
 from tokenmill.encoding.cutting import last_cut, safe_rules
 from tokenmill.encoding.encoder import TooLong
 from tokenmill.reading import Piece

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import tokenmill as tm
 from tokenmill.batch import BLANK
+from tokenmill.building.encoded import encode_task
 from tokenmill.building.plan import Task
-from tokenmill.building.work import encode_task
 from tokenmill.errors import DocumentError
 from tokenmill.reading import Piece, read_piece
 

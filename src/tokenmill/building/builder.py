@@ -69,7 +69,7 @@ class Build:
         self.limit = None if limits == [None] * len(limits) else Limit(*limits)
         self.tasks: list[Task] = []
         self.todo: list[Task] = []
-        self.before = dict(seen[0].files)  # as it was found
+        self.before = dict(seen[0].files) if seen[0].is_whole else {}  # as it was found
         self.shards_of: dict[str, str] = {}  # what tasks became whose shards have other names
 
     def plan(self, emit: Callable[[Event], None], *, rehash: bool = False) -> None:
@@ -97,13 +97,21 @@ class Build:
         self.tasks = [missing.get(task.id, task) for task in tasks]
         self.todo = list(missing.values())
 
+    @property
+    def weight(self) -> int:
+        """About how much text has to be read."""
+        pieces = [piece for task in self.todo for piece in task.pieces if piece.held is None]
+        return sum(piece.nbytes * text_weight(piece.file) // max(piece.file.size, 1) for piece in pieces)
+
     def _held(self) -> dict[str, tuple[str, int]]:
         """Where the tokens of contents lie that have been encoded before."""
         found: dict[str, tuple[str, int]] = {}
+        known: set[str] = set()
         for shards in self.donors:
             for path in sorted(shards.glob("*.json")):
-                receipt = read_receipt(shards, path.stem)
+                receipt = read_receipt(shards, path.stem) if path.stem not in known else None
                 if receipt is not None and is_done(shards, receipt):
+                    known.add(path.stem)
                     for number, piece in enumerate(receipt["pieces"]):
                         if piece["content"] is not None:
                             found.setdefault(piece["content"], (str(shards / path.stem), number))
@@ -371,16 +379,20 @@ def _has_shards(shards: Path) -> bool:
     return next(shards.glob("*.json"), None) is not None
 
 
-def crew_for(asked: Asked, tokenizer: Tokenizer | None, emit: Callable[[Event], None]) -> Crew:
-    """Workers, unless the work is done before they would have started.
+def crew_for(
+    asked: Asked, emit: Callable[[Event], None], tokenizer: Tokenizer | None = None, weight: int | None = None
+) -> Crew:
+    """Workers, unless the work (`weight` bytes of text, or all of the source) is done before they would have started.
 
     For a slow tokenizer every core helps, however small the input; unless it lives in this process alone. Where the tokenizer
     is not known yet, it is taken for a fast one.
     """
     count, share = share_out(asked.workers, asked.memory)
+    if weight is None:
+        weight = sum(map(text_weight, asked.source.files)) + (SMALL_BYTES if asked.source.streams else 0)
     slow = tokenizer is not None and tokenizer.definition.reference == "python"
-    live = tokenizer.live if slow and tokenizer is not None and tokenizer.engine == "live" else None
-    small = sum(map(text_weight, asked.source.files)) < SMALL_BYTES and not asked.source.streams
-    if asked.workers == 0 or asked.is_trial or live is not None or (asked.workers is None and small and not slow):
-        return Inside(share, emit, tokenizer.live if tokenizer is not None and slow else None)
+    live = tokenizer.live if tokenizer is not None and slow else None
+    small = asked.workers is None and weight < SMALL_BYTES and not slow
+    if asked.workers == 0 or asked.is_trial or small or (tokenizer is not None and slow and tokenizer.engine == "live"):
+        return Inside(share, emit, live)
     return Workers(count, share, emit)

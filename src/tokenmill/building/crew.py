@@ -85,7 +85,7 @@ class Inside:
         self.offer, self.refuse_specials, self.making = offer, setup["refuse_specials"], setup["making"]
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
-        from tokenmill.building.work import encode_task
+        from tokenmill.building.encoded import encode_task
 
         failures: Failures = {}
         for task in tasks:

@@ -50,6 +50,7 @@ class Seen:
 
     def __init__(self, folder: Path, source: Source) -> None:
         self.folder, self.way = folder, way_of(source)
+        self.is_whole = (folder / "listing.json").exists()  # else it is that of a build under way
         self.files: dict[str, Entry] = {}
         kept = read_kept(folder / "seen.json") or {"way": "", "files": []}
         for path, size, tag, at, contents in kept["files"]:

@@ -47,17 +47,17 @@ class Changes:
 
 def changes(build: Build) -> Changes:
     """What became of the files since the list that the build began with."""
-    now: dict[str, list[str | None]] = {}
+    now: dict[str, dict[Any, str | None]] = {}
     for piece in (piece for task in build.tasks for piece in task.pieces):
-        now.setdefault(piece.file.path, []).append(piece.content)
-    then = {path: list(entry.contents.values()) for path, entry in build.before.items()}
+        now.setdefault(piece.file.path, {})[piece.start, piece.stop] = piece.content
+    then = {path: entry.contents for path, entry in build.before.items()}
     found = Changes(files=len(now))
-    gone = {json.dumps(contents): path for path, contents in then.items() if path not in now}
+    gone = {frozenset(contents.items()): path for path, contents in then.items() if path not in now}
     for path, contents in now.items():
         if path in then:
             if contents != then[path]:
                 found.changed.append(path)
-        elif (old := gone.pop(json.dumps(contents), None)) is not None:
+        elif (old := gone.pop(frozenset(contents.items()), None)) is not None:
             found.renamed.append((old, path))
         else:
             found.added.append(path)
@@ -75,6 +75,8 @@ def told(build: Build) -> list[str]:
 
 def cost(build: Build) -> str:
     """What there is to do: "rebuilding 3 files, 1.2 GB, about 6 s"."""
+    if build.limit is not None:
+        return "a trial, which stops early"
     pieces = [piece for task in build.todo for piece in task.pieces if piece.held is None]
     nbytes = sum(piece.nbytes for piece in pieces)
     files = len({piece.file.path for piece in pieces})

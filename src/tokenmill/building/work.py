@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.batch import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes, text_offsets
+from tokenmill.building.held import HeldShard
 from tokenmill.building.machine import release_memory, resident_bytes
-from tokenmill.building.plan import Care, Limit, Task, shard_name
+from tokenmill.building.plan import Care, Limit, Task
 from tokenmill.building.rows import first_rows, locate, nth_good, safely
-from tokenmill.building.seen import Journal
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
 from tokenmill.reading import Content, Piece, Source, read_piece, rows_before, text_weight
-from tokenmill.store import ShardWriter, check_shard, is_done, open_column, read_receipt
+from tokenmill.store import ShardWriter
 
 CRASHED = "crashed the engine"
 NO_ENDS = np.empty(0, np.int64)
@@ -48,58 +47,11 @@ class _PieceCount:
     content: str | None = None
 
 
-class _Enough(Exception):
+class Enough(Exception):
     """A trial has its tokens, with so many documents of this task."""
 
     def __init__(self, documents: int) -> None:
         self.documents = documents
-
-
-@dataclass(slots=True)
-class Encoded:
-    """A task that is done but for making it durable: what it became, and what could not be read."""
-
-    task: Task
-    writer: ShardWriter
-    facts: dict[str, Any]
-    contents: list[str | None]  # of each piece; None where it could not be read, or not to its end
-    failed: list[dict[str, str]]
-
-    @property
-    def is_nothing(self) -> bool:
-        return bool(self.failed) and not self.facts["pieces"]
-
-    def commit(self, made: str, journal: Journal) -> str:
-        """Make it durable. Returns the shard's name; a shard of that name that is there already stays as it is."""
-        name = self.task.id
-        if not self.task.known:
-            name = shard_name(made, [piece["content"] for piece in self.facts["pieces"]])
-            there = read_receipt(self.writer.folder, name)
-            if there is not None and is_done(self.writer.folder, there):
-                self.writer.discard()
-                journal.note(self.task, self.contents)
-                return name
-        journal.note(self.task, self.contents)
-        self.writer.commit(name, **self.facts)
-        return name
-
-
-def encode_task(task: Task, source: Source, encoder: Encoder, shards: Path, **options: Any) -> Encoded:
-    """Everything of a task but making it durable."""
-    writer = ShardWriter(shards, task.id, encoder.dtype)
-    try:
-        run = TaskRun(task, source, encoder, writer, **options)
-        try:
-            facts = run.run()
-        except _Enough as enough:  # once more, up to the last document that fits
-            writer.discard()
-            writer = ShardWriter(shards, task.id, encoder.dtype)
-            run = TaskRun(task, source, encoder, writer, **{**options, "advance": lambda *done: None})
-            facts = {**run.run(enough.documents), "stopped": True}
-        return Encoded(task, writer, facts, run.contents, run.failed)
-    except BaseException:
-        writer.discard()
-        raise
 
 
 class TaskRun:
@@ -140,7 +92,7 @@ class TaskRun:
         self.contents: list[str | None] = []
         self.failed: list[dict[str, str]] = []
         self.most_tokens: int | None = None
-        self.held: dict[str, _Held | None] = {}
+        self.held: dict[str, HeldShard | None] = {}
         self.pending: list[_Documents] = []
         self.pending_bytes = 0
         self.long: _Long | None = None
@@ -191,7 +143,7 @@ class TaskRun:
             return None
         path, number = piece.held
         if path not in self.held:
-            self.held[path] = _Held.opened(Path(path), self.writer.dtype)
+            self.held[path] = HeldShard.opened(Path(path), self.writer.dtype)
         shard = self.held[path]
         if shard is None:
             return None
@@ -330,7 +282,7 @@ class TaskRun:
         """Stop a trial that has its tokens: the document that goes beyond is not part of it."""
         if self.most_tokens is not None and self.writer.tokens + len(tokens.ids) > self.most_tokens:
             fit = int(np.searchsorted(tokens.ends, self.most_tokens - self.writer.tokens, "right"))
-            raise _Enough(self.writer.documents + fit)
+            raise Enough(self.writer.documents + fit)
 
     def _mind_specials(self, numbers: npt.NDArray[np.int64]) -> None:
         """Stop at documents that hold special tokens, if that was asked for."""
@@ -405,7 +357,7 @@ class TaskRun:
 
     def _append_long(self, tokens: Tokens) -> None:
         if self.most_tokens is not None and self.writer.tokens + len(tokens.ids) > self.most_tokens:
-            raise _Enough(self.writer.documents)
+            raise Enough(self.writer.documents)
         self.writer.append(tokens)
 
     def _abandon_long(self, count: _PieceCount) -> None:
@@ -437,32 +389,6 @@ class _Long:
     mark: Any
     nbytes: int = 0
     refused: str = ""
-
-
-@dataclass(slots=True)
-class _Held:
-    """A finished shard to take pieces from, and where each begins in it."""
-
-    pieces: list[dict[str, Any]]
-    first_documents: list[int]
-    first_tokens: list[int]
-    ids: npt.NDArray[Any]
-    ends: npt.NDArray[np.int64]
-
-    @classmethod
-    def opened(cls, shard: Path, dtype: np.dtype[Any]) -> _Held | None:
-        """None where it is gone, or has a bit that is not as it was written: what is copied is made true by its new receipt."""
-        receipt = read_receipt(shard.parent, shard.name)
-        if receipt is None or check_shard(shard.parent, receipt):
-            return None
-        pieces = receipt["pieces"]
-        return cls(
-            pieces,
-            [0, *accumulate(piece["documents"] for piece in pieces)],
-            [0, *accumulate(piece["tokens"] for piece in pieces)],
-            open_column(shard.with_name(f"{shard.name}.npy"), dtype, receipt["tokens"]),
-            open_column(shard.with_name(f"{shard.name}.ends.npy"), np.dtype(np.int64), receipt["documents"]),
-        )
 
 
 class _Progress:

@@ -27,8 +27,8 @@ from typing import Any
 
 from tokenmill import errors
 from tokenmill.building.crew import prepare
+from tokenmill.building.encoded import Encoded, encode_task
 from tokenmill.building.plan import Care, Task
-from tokenmill.building.work import Encoded, encode_task
 from tokenmill.encoding import EngineFailure
 
 REPORT_SECONDS = 0.1
