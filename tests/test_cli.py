@@ -165,7 +165,7 @@ def test_exit_codes(store, jsonl, tokenizer_path, tmp_path, capsys):
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--shard-bytes", "some"], "shard_bytes"),
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--memory", "-4"], "memory"),
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--eos", "<nope>"], "eos"),
-        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--limit", "0"], "limit"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--limit", "0"], "max_rows"),
         (2, ["show", str(store), "--doc", "3"], "3"),
         (3, ["build", source, *tokenizer, "-o", str(store), "--eos", "none"], "eos"),
         (3, ["info", str(tmp_path / "x")], str(tmp_path / "x")),

@@ -187,7 +187,7 @@ def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None]
         watch = stack.enter_context(Progress(progress, folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
         begun = (folder / "manifest.json").exists()
-        crew = None if begun else stack.enter_context(crew_for(asked, None, watch.emit))
+        crew = None if begun else stack.enter_context(crew_for(asked, watch.emit))
         if crew is not None:
             crew.start()  # they get ready while the work is planned
         tokenizer = asked.loaded()
@@ -207,7 +207,7 @@ def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None]
         if crew is None or tokenizer.definition.reference == "python":
             if crew is not None:
                 crew.stop()
-            crew = stack.enter_context(crew_for(asked, tokenizer, watch.emit))
+            crew = stack.enter_context(crew_for(asked, watch.emit, tokenizer, build.weight))
         store = build.carry_out(crew, watch.emit)
         build.seen[0].write(asked.source)
         return store

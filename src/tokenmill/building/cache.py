@@ -100,7 +100,7 @@ class Room:
         if not self.asked.believes(self.tokenizer):
             return None
         noted = unchanged(self.folder, self.source, self.asked.is_trial)
-        return None if noted is None else self._opened(noted["store"])
+        return None if noted is None else self._opened(noted["store"], noted["names"])
 
     def build(self, watch: Watch) -> Store:
         """Build, or wait for another process that does, or find that the same content is there under other names."""
@@ -122,42 +122,44 @@ class Room:
             with writing(work):
                 work.mkdir(exist_ok=True)
             with Progress(watch, work) as log:
-                build = self._planned(work)
+                build, donors = self._planned(work)
                 build.plan(log.emit, rehash=self.asked.rehash)
-                found = None if self.asked.force or build.todo else self._opened(self._name(build), build)
+                found = self._found(build)
                 if found is None:
                     if reasons := self._reasons(build):
                         log.emit({"event": "why", "reasons": reasons})
-                    with crew_for(self.asked, self.tokenizer, log.emit) as crew:
+                    with crew_for(self.asked, log.emit, self.tokenizer, build.weight) as crew:
                         built = build.carry_out(crew, log.emit)
             if found is None:
-                found = self._put_away(build, built)
+                found = self._put_away(built)
             else:
                 shutil.rmtree(work, ignore_errors=True)
                 up_to_date(found, watch)
+            del donors  # held until here
+            names = None if found.sources_path.parent == found.path else found.sources_path.name
             facts = {"inputs": list(self.source.inputs), "options": self.options}
-            build.seen[0].write(self.source, store=found.path.name, **facts)
+            build.seen[0].write(self.source, store=found.path.name, names=names, **facts)
             return found
 
     def why(self) -> tuple[Store | None, list[str]]:
         """The store there is, or the reasons for there being none. Nothing is written."""
         if (found := self.kept()) is not None:
             return found, []
-        build = self._planned(self.folder / "store")
+        build, _ = self._planned(self.folder / "store")
         build.plan(lambda event: None, rehash=self.asked.rehash)
-        if not self.asked.force and not build.todo and (found := self._opened(self._name(build))) is not None:
-            return found, []
-        return None, self._reasons(build) or [cost(build)]
+        found = self._found(build, keep_names=False)
+        return found, [] if found is not None else self._reasons(build) or [cost(build)]
 
-    def _planned(self, work: Path) -> Build:
-        """The build in `work`, with what earlier ones of the same making know and hold."""
+    def _planned(self, work: Path) -> tuple[Build, list[_Held | None]]:
+        """The build in `work`, with what earlier ones of the same making know and hold; and a hold on those."""
         seen = [Seen(self.folder, self.source)]
         donors: list[Path] = []
         if not self.asked.force:
             rooms = sorted((self.root / "builds").glob(f"{self.making}-*"))
             seen += [Seen(room, self.source) for room in rooms if room != self.folder]
-            donors = sorted((self.root / "stores").glob(f"{self.making}-*"))
-        return Build(
+            donors = [path for path in sorted((self.root / "stores").glob(f"{self.making}-*")) if _named(path.name)]
+        held = [_held(store) for store in donors]
+        build = Build(
             work,
             self.source,
             self.tokenizer,
@@ -167,31 +169,42 @@ class Room:
             donors=[store / "shards" for store in donors],
             kin=next((found for store in donors if (found := _manifest(store)) is not None), None),
         )
+        return build, held
 
-    def _name(self, build: Build) -> str:
-        return _store_name(self.making, [task.id for task in build.tasks])
+    def _found(self, build: Build, keep_names: bool = True) -> Store | None:
+        """The store of a build in which nothing is left to do, if it is there already."""
+        if self.asked.force or build.todo:
+            return None
+        found = self._opened(_store_name(self.making, [task.id for task in build.tasks]))
+        return self._under_names(found, build.names().as_bytes()) if found is not None and keep_names else found
 
-    def _opened(self, name: str, build: Build | None = None) -> Store | None:
-        """A store of the cache that is whole, with the names that these inputs go by."""
+    def _under_names(self, store: Store, names: bytes) -> Store:
+        """A store with the names that these inputs go by, where it was built from others."""
+        with suppress(OSError):
+            if (store.path / SOURCES).read_bytes() == names:
+                return store
+        path = self.folder / f"names-{digest(names)[:KEY]}.json"
+        write_atomically(path, names)
+        return Store(store.path, store.manifest, sources=path, held=store.held)
+
+    def _opened(self, name: str, names: str | None = None) -> Store | None:
+        """A store of the cache that is whole."""
         path = self.root / "stores" / name
-        manifest = _manifest(path) if NAME.fullmatch(name) else None
+        manifest = _manifest(path) if _named(name) else None
         if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
             return None
-        names = self.folder / SOURCES
-        if build is not None and build.limit is None:
-            write_atomically(names, build.names().as_bytes())
-        return Store(path, manifest, sources=names if names.exists() else None, held=_held(path))
+        sources = self.folder / Path(names).name if names else None
+        return Store(path, manifest, sources=sources, held=_held(path))
 
-    def _put_away(self, build: Build, built: Store) -> Store:
+    def _put_away(self, built: Store) -> Store:
         """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
         name = _store_name(self.making, built.manifest.shard_ids, [entry["file"] for entry in built.failed])
         place = self.root / "stores" / name
+        names = (built.path / SOURCES).read_bytes()
         with writing(place):
-            (self.folder / SOURCES).unlink(missing_ok=True)
             place.parent.mkdir(exist_ok=True)
             there = _manifest(place)
             if there is not None and not self.asked.force and shards_are_there(place, there):
-                write_atomically(self.folder / SOURCES, (built.path / SOURCES).read_bytes())
                 shutil.rmtree(built.path, ignore_errors=True)
             else:
                 away = beside_of(place)
@@ -199,8 +212,7 @@ class Room:
                     os.rename(place, away)
                 os.rename(built.path, place)
                 shutil.rmtree(away, ignore_errors=True)
-        names = self.folder / SOURCES
-        return Store(place, read_manifest(place), sources=names if names.exists() else None, held=_held(place))
+        return self._under_names(Store(place, read_manifest(place), held=_held(place)), names)
 
     def _reasons(self, build: Build) -> list[str]:
         """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
@@ -249,6 +261,10 @@ def _held(path: Path) -> _Held | None:
         os.utime(handle)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return held
+
+
+def _named(name: str) -> bool:
+    return NAME.fullmatch(name) is not None
 
 
 def _manifest(folder: Path) -> Manifest | None:

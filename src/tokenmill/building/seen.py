@@ -25,6 +25,7 @@ from tokenmill.errors import InputError
 from tokenmill.events import EventLog, read_events
 from tokenmill.kept import read_kept, write_kept
 from tokenmill.reading import Piece, Source, content_of
+from tokenmill.reading.files import STAT
 from tokenmill.store.files import beside_of, canonical, digest, writing
 
 TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about
@@ -142,10 +143,10 @@ def listing(source: Source) -> str:
 
 def settled(tag: str, at: int) -> bool:
     """Whether a file had been left alone for a moment when it was looked at."""
-    times = tag.split(".")
-    if len(times) != 3:
-        return True  # a hash, or the tag of something that is not a local file
-    return max(int(times[0]), int(times[2])) < at - TICK
+    if not tag.startswith(STAT):
+        return True  # a hash, which is as good as the content
+    modified, _, changed = tag.removeprefix(STAT).split(".")
+    return max(int(modified), int(changed)) < at - TICK
 
 
 def with_contents(

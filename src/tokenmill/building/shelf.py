@@ -161,6 +161,9 @@ def _sweep(root: Path) -> None:
                 shutil.rmtree(room, ignore_errors=True)
             continue
         noted = read_kept(room / "listing.json") or {}
+        for names in room.glob("names-*.json"):  # a process may still go by others than the last
+            if names.name != noted.get("names") and time.time() - names.stat().st_mtime > FORGOTTEN:
+                names.unlink(missing_ok=True)
         if (room / "store").exists() or (root / "stores" / str(noted.get("store", "-"))).exists():
             continue
         with suppress(LockedError, FileNotFoundError):

@@ -52,7 +52,7 @@ def check_unchanged(file: SourceFile, where: int | str) -> None:
     if file.spooled:
         return
     info = os.stat(where)
-    if (info.st_size, tag_of(info).split(".")[:2]) != (file.size, file.tag.split(".")[:2]):  # a new name is no change
+    if (info.st_size, tag_of(info).split(".")[:3]) != (file.size, file.tag.split(".")[:3]):  # a new name is no change
         raise InputError(f"{file.shown}: changed while it was being read; run the build again")
 
 

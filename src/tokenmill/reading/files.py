@@ -29,6 +29,7 @@ PROSE_AND_CODE = frozenset({
     ".cu", ".rs", ".go", ".java", ".kt", ".js", ".ts", ".jsx", ".tsx", ".rb", ".php", ".swift", ".scala", ".sh", ".sql",
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
+STAT = "stat."  # how the tag of a file on this machine begins
 PACKED_TABLES = ("parquet", "arrow")  # they compress inside; a codec around them would make them unseekable
 
 
@@ -36,8 +37,8 @@ class SourceFile(NamedTuple):
     """One file to read, and what it was when it was planned.
 
     `tag` changes whenever the content may have: of a file it is made from its times and its inode, of text that was spooled
-    from its hash. `key` is the path below the input it was found by, the same wherever the corpus lies. `name` is what people
-    are shown where there is no file to show, because the text was spooled.
+    it is its hash (and of a remote object it would be its ETag). `key` is the path below the input it was found by, the same
+    wherever the corpus lies. `name` is what people are shown where there is no file to show, because the text was spooled.
     """
 
     path: str
@@ -75,7 +76,7 @@ def _suffix(path: str) -> str:
 
 def tag_of(info: os.stat_result) -> str:
     """Modification time, inode, change time. The last also changes with a new name, and cannot be set back."""
-    return f"{info.st_mtime_ns}.{info.st_ino}.{info.st_ctime_ns}"
+    return f"{STAT}{info.st_mtime_ns}.{info.st_ino}.{info.st_ctime_ns}"
 
 
 def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Iterator[SourceFile]:
