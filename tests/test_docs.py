@@ -19,14 +19,20 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    return dict(next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)).choices)
+def commands(name: str, command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Every command, those within others too, by the words it is called with."""
+    found = {name: command}
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below, within in action.choices.items():
+                found |= commands(f"{name} {below}", within)
+    return found
 
 
 def test_every_command_and_flag_is_documented():
     page = (ROOT / "docs" / "commands.md").read_text("utf-8")
-    for name, command in commands().items():
-        section = page.split(f"## tokenmill {name}\n")[1].split("\n## ")[0]
+    for name, command in commands("tokenmill", parser()).items():
+        section = page.split(f"## {name}\n")[1].split("\n## ")[0]
         for action in command._actions:
             for flag in action.option_strings:
                 assert flag in section, f"docs/commands.md lacks {name} {flag}; run scripts/command_pages.py"
@@ -34,14 +40,14 @@ def test_every_command_and_flag_is_documented():
 
 def test_every_public_name_is_documented():
     documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for name in ("build", "load", "load_tokenizer", "mix", "open", "pack", "read"):
+    for name in ("build", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"):
         assert f"tm.{name}" in documents
 
 
 def test_public_names_are_these():
     """The public API changes on purpose or not at all."""
     classes = ["Loader", "Source", "Store", "Tokenizer", "View"]
-    verbs = ["build", "errors", "load", "load_tokenizer", "mix", "open", "pack", "read"]
+    verbs = ["build", "errors", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"]
     assert tokenmill.__all__ == classes + verbs
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
@@ -83,6 +89,31 @@ def test_tokenizers_page_runs(tmp_path, tokenizer_path):
     block += 'assert tokenizer.decode(ids) == "Hello world"\n'
     block += 'assert tm.load_tokenizer("bytes").encode("é").tolist() == [195, 169]\n'
     subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_cache_page_runs(tmp_path, tokenizer_path):
+    """The bash and Python of docs/cache.md, as they stand."""
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        lines = (json.dumps({"title": f"Title {i}", "text": f"Document {i} of {part}."}) for i in range(20))
+        (tmp_path / "data" / f"{part}.jsonl").write_text("\n".join(lines))
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    page = (ROOT / "docs" / "cache.md").read_text("utf-8")
+    (bash,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    (python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    said = []
+    for line in bash.splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "tokenmill"
+        run = [sys.executable, "-m", "tokenmill.cli", *arguments]
+        ran = subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True)
+        said.append(ran.stdout + ran.stderr)
+    assert ["up to date" in text for text in said[:3]] == [False, True, False]
+    assert "text: 'text' there, 'title' now" in said[2]
+    assert "1 store" in said[3]
+    python += "assert len(store) == 40 and len(trial) == 10 and store.path.parts[-2] == 'stores'\n"
+    subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True, timeout=60)
 
 
 def test_packing_page_runs(tmp_path, tokenizer_path):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenmill.building import build as build
     from tokenmill.encoding import Tokenizer as Tokenizer
     from tokenmill.encoding import load_tokenizer as load_tokenizer
+    from tokenmill.estimating.estimate import estimate as estimate
     from tokenmill.loading import Loader as Loader
     from tokenmill.loading import load as load
     from tokenmill.loading import mix as mix
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tokenmill.packing import pack as pack
     from tokenmill.reading import Source as Source
     from tokenmill.reading import read as read
+    from tokenmill.recipes import recipe as recipe
     from tokenmill.store import Store as Store
     from tokenmill.store import open_store as open
 
@@ -35,12 +37,14 @@ _HOMES = {
     "View": ("tokenmill.packing", "View"),
     "build": ("tokenmill.building", "build"),
     "errors": ("tokenmill.errors", None),
+    "estimate": ("tokenmill.estimating.estimate", "estimate"),
     "load": ("tokenmill.loading", "load"),
     "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
     "mix": ("tokenmill.loading", "mix"),
     "open": ("tokenmill.store", "open_store"),
     "pack": ("tokenmill.packing", "pack"),
     "read": ("tokenmill.reading", "read"),
+    "recipe": ("tokenmill.recipes", "recipe"),
 }
 
 __all__ = [
@@ -51,12 +55,14 @@ __all__ = [
     "View",
     "build",
     "errors",
+    "estimate",
     "load",
     "load_tokenizer",
     "mix",
     "open",
     "pack",
     "read",
+    "recipe",
 ]
 
 

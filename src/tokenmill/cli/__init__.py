@@ -10,7 +10,7 @@ import io
 import sys
 
 from tokenmill import __version__
-from tokenmill.cli import bench, build, demo, info, pack, run, show, verify
+from tokenmill.cli import bench, build, cache, demo, estimate, info, pack, run, show, verify
 from tokenmill.errors import TokenmillError
 from tokenmill.events import printable
 
@@ -43,6 +43,6 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (build, run, info, show, pack, verify, bench, demo):
+    for command in (build, estimate, run, info, show, pack, verify, cache, bench, demo):
         command.add(commands)
     return top

@@ -26,10 +26,10 @@ def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[Bi
     with reading(file), open(file.path, "rb", buffering=0) as raw:
         check_unchanged(file, raw.fileno())
         if content is None:
-            yield _decompressed(file, raw)
+            yield decompressed(file, raw)
         else:
             watched = Watched(cast(BinaryIO, raw), content)
-            yield _decompressed(file, watched)
+            yield decompressed(file, watched)
             watched.read_on()
             content.finish()
         check_unchanged(file, file.path)
@@ -56,7 +56,7 @@ def check_unchanged(file: SourceFile, where: int | str) -> None:
         raise InputError(f"{file.shown}: changed while it was being read; run the build again")
 
 
-def _decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
+def decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
     if file.codec is None:
         return cast(BinaryIO, raw)
     if file.size == 0:
