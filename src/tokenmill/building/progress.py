@@ -181,3 +181,10 @@ def human(number: float, unit: str = "B") -> str:
         if prefix != "T":
             number /= 1000
     return f"{number:.0f} {unit}" if prefix == "" else f"{number:.1f} {prefix}{unit}"
+
+
+def human_time(seconds: float) -> str:
+    """400.0 -> "7 min"; at least a second."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.building.machine import usable_cores
-from tokenmill.building.progress import human, some
+from tokenmill.building.progress import human, human_time, some
 from tokenmill.kept import cache_folder, read_kept, write_kept
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def cost(build: Build) -> str:
         return "nothing to tokenize"
     seconds = nbytes / speed(build.tokenizer)
     verb = "building" if files == len(build.source.files) else "rebuilding"
-    return f"{verb} {some(files, 'file')}, {human(nbytes)}, about {_time(seconds)}"
+    return f"{verb} {some(files, 'file')}, {human(nbytes)}, about {human_time(seconds)}"
 
 
 def speed(tokenizer: Tokenizer) -> float:
@@ -100,12 +100,6 @@ def note_speed(tokenizer: Tokenizer, nbytes: int, seconds: float) -> None:
 
 def _speed_path(tokenizer: Tokenizer) -> Any:
     return cache_folder() / "speeds" / f"{tokenizer.fingerprint}.json"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def options_told(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

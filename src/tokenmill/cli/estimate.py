@@ -55,7 +55,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _table(found: Estimate) -> str:
-    from tokenmill.building.progress import human, some
+    from tokenmill.building.progress import human, human_time, some
 
     about = "" if found.exact else "about "
     between = "counted" if found.exact else f"between {_short(found.low)} and {_short(found.high)}, 19 times of 20"
@@ -70,7 +70,7 @@ def _table(found: Estimate) -> str:
         ("store", f"{about}{human(found.disk_bytes)} on disk, ids as {found.dtype}"),
         (
             "build",
-            f"about {_time(found.seconds)} with {some(found.workers, 'worker')} of {found.engine},"
+            f"about {human_time(found.seconds)} with {some(found.workers, 'worker')} of {found.engine},"
             f" {human(found.memory)} of memory",
         ),
         (
@@ -89,9 +89,3 @@ def _short(number: int) -> str:
         if number >= size:
             return f"{number / size:.4g} {unit}"
     return f"{number:,}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
