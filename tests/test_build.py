@@ -25,6 +25,7 @@ from tokenmill.building.work import TaskRun
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
 from tokenmill.events import read_events
+from tokenmill.reading import head_of
 from tokenmill.store import ShardWriter, read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
@@ -851,7 +852,7 @@ def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
     (tmp_path / "c.jsonl").write_text("".join(f'{{"text": "c {i}"}}\n' for i in range(10)))
     loaded = tm.load_tokenizer(tokenizer_path)
     source = tm.read(tmp_path)
-    (task,) = (task_of(pieces, "") for pieces in groups(source, 1 << 25))
+    (task,) = (task_of(pieces, "") for pieces in groups(source, 1 << 25, head_of))
     announced: list[tuple[int, int]] = []
     for poison in ([], [3]):
         writer = ShardWriter(tmp_path / "shards", "x", loaded.dtype)

@@ -10,12 +10,15 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tokenmill as tm
 from packing_reference import numbered, spread, write_store
 from test_loading import WIDTH, hashed, row_numbers, samples
 from tokenmill.errors import CorruptError, UsageError
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 LOADING = """
 import sys
@@ -26,17 +29,11 @@ print(loader.fingerprint, *(loader.batch(step)["input_ids"].tolist() for step in
 """
 
 
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache without stores; what is known of the tokenizer is taken along, to save its trial."""
     known, own = os.environ["TOKENMILL_CACHE"], tmp_path / "cache"
-    shutil.copytree(known, own, ignore=shutil.ignore_patterns("stores"))
+    shutil.copytree(known, own, ignore=shutil.ignore_patterns("stores", "builds"))
     monkeypatch.setenv("TOKENMILL_CACHE", str(own))
     yield own
     for name in ("proofs", "tokenizers"):  # and back, for the next
@@ -85,12 +82,15 @@ def test_raw_text_is_tokenized_once_and_taken_in_as_it_grows(corpus, cache, toke
     assert shorter.batch(0)["input_ids"].shape == (2, 16)
     assert {path: files_of(cache / "stores")[path] for path in before} == before
     assert len(list((cache / "stores").iterdir())) == 1
+    first = hashes(loader)
 
     written(corpus, "2.jsonl", [f"a third part {i}" for i in range(30)])
     grown = tm.load(wanted, **raw)
     assert len(grown.samples) > len(loader.samples)
     assert grown.fingerprint == tm.load(tm.pack(tm.build(wanted, tokenizer_path, tmp_path / "own3"), 32), 2).fingerprint
-    assert len(list((cache / "stores").iterdir())) == 1
+    assert len(list((cache / "stores").iterdir())) == 2  # the first is as it was, for whoever uses it
+    assert {path: files_of(cache / "stores")[path] for path in before} == before
+    assert hashes(loader) == first
 
 
 def test_ways_to_name_the_same_text(corpus, cache, tokenizer_path, monkeypatch):
@@ -100,6 +100,9 @@ def test_ways_to_name_the_same_text(corpus, cache, tokenizer_path, monkeypatch):
     files = sorted(corpus.glob("*.jsonl"))
     for data in ("*.jsonl", [*files], (str(files[0]), files[1]), tm.read(corpus), tm.read("*.jsonl", format="jsonl")):
         assert hashes(tm.load(data, **raw)) == right
+    shutil.copytree(corpus, cache.parent / "copy")
+    assert hashes(tm.load(cache.parent / "copy", **raw)) == right
+    assert len(list((cache / "stores").iterdir())) == 1  # found by what it holds, whatever it is called
     one = tm.load(files[0], **raw)
     assert hashes(one) != right
     assert hashes(tm.load(tm.read(files[0], template="{text} {text}"), **raw)) != hashes(one)
@@ -157,10 +160,27 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
             tm.load(data, 2, **options)
 
 
-def test_what_is_not_in_files_is_not_kept(tokenizer_path):
-    """Two iterables have one name: the second must not take the first one's store."""
-    with pytest.raises(UsageError, match=r"tm\.build\(data, tokenizer"):
-        tm.load((f"document {i}" for i in range(9)), 2, seq_len=4, tokenizer=tokenizer_path)
+def test_text_that_is_not_in_files_is_kept_by_content(cache, tokenizer_path):
+    """Two iterables have one name, and each gets its own store; the same text again gets the one there is."""
+    raw = {"batch_size": 2, "tokenizer": tokenizer_path, "seq_len": 4}
+    texts = [[f"{word} {i}" for i in range(30)] for word in ("first", "second")]
+    loaders = [tm.load(iter(some), **raw) for some in (*texts, texts[0])]
+    found = [hashes(loader) for loader in loaders]
+    assert found[0] == found[2] != found[1]
+    assert len(list((cache / "stores").iterdir())) == 2
+    assert hashes(tm.load(pa.table({"text": texts[1]}), **raw)) == found[1]
+    for some, loader in zip(texts, loaders, strict=False):
+        decoded = tm.load_tokenizer(tokenizer_path).decode(loader.samples.view.store[29])
+        assert decoded.startswith(some[29])
+    assert not list((cache / "builds").glob("spool-*"))
+
+
+def test_files_that_cannot_be_read_are_told_of(corpus, cache, tokenizer_path):
+    raw = {"batch_size": 2, "tokenizer": tokenizer_path, "seq_len": 32}
+    good = hashes(tm.load(corpus, **raw))
+    (corpus / "9.jsonl").symlink_to("gone")
+    with pytest.warns(UserWarning, match=r"1 input files failed and are not loaded: .*9\.jsonl"):
+        assert hashes(tm.load(corpus, **raw)) == good
 
 
 def test_a_tokenizer_beside_the_path_of_a_store_is_refused(tokenizer_path, tmp_path):

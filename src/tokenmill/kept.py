@@ -15,7 +15,10 @@ def cache_folder() -> Path:
     own = os.environ.get("TOKENMILL_CACHE")
     if own:
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
+    except RuntimeError:  # a user whom nobody knows, as in some containers
+        return Path(os.devnull) / "no-home-folder"  # where nothing can be kept
 
 
 def read_kept(path: Path) -> dict[str, Any] | None:
@@ -24,7 +27,7 @@ def read_kept(path: Path) -> dict[str, Any] | None:
         checksum, body = path.read_bytes().split(b"\n", 1)
         if checksum == hashlib.sha256(body).hexdigest().encode():
             return dict(json.loads(body))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         pass
     return None
 
@@ -35,5 +38,8 @@ def write_kept(path: Path, value: dict[str, Any]) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(beside, path)
+        try:
+            beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            os.replace(beside, path)
+        except OSError:
+            beside.unlink(missing_ok=True)

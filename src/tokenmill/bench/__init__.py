@@ -1,7 +1,7 @@
 """Measure, in one run, on this machine.
 
 Whole builds against other ways (`builds`), engines side by side (`engines`), packing against TRL and numpy (`packing`),
-loading against Mosaic's streaming, litData and numpy (`loading`).
+loading against Mosaic's streaming, litData and numpy (`loading`), the cache against tokenizing and a look at each file (`cache`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.bench.builds import builds_table, corpus_texts, measure_builds
+from tokenmill.bench.cache import cache_table, measure_cache
 from tokenmill.bench.engines import engines_table, measure_engines
 from tokenmill.bench.loading import loading_table, measure_loading
 from tokenmill.bench.packing import LARGE, measure_packing, packing_table
@@ -41,6 +42,9 @@ def _measured(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[A
         return measure_packing(work, options.documents, rounds, peer=options.peer, large=large), packing_table
     if options.loading:
         return measure_loading(work, rounds, mosaic=options.mosaic, litdata=options.litdata), loading_table
+    if options.cache:
+        size = parse_size(options.size or "250MB", "size")
+        return measure_cache(work, options.corpus, options.tokenizer, size, rounds), cache_table
     if options.tokenizers:
         size = parse_size(options.size or "40MB", "size")
         return measure_engines(options.tokenizers, corpus_texts(options.corpus), size, rounds), engines_table

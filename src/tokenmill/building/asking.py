@@ -196,7 +196,7 @@ def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None]
         options = asked.options(tokenizer)
         published = agree(folder, asked.source, tokenizer, options, asked.force)
         believed = published is not None and published.complete and asked.believes(tokenizer)
-        as_it_was = believed and unchanged(folder, asked.source, asked.is_trial) is not None
+        as_it_was = believed and unchanged(folder, asked.source) is not None
         if published is not None and as_it_was and shards_are_there(folder, published):
             sweep(folder, set(published.shard_ids))
             return up_to_date(Store(folder, published), watch.emit)

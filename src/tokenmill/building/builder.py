@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -22,12 +22,12 @@ from tokenmill.building.plan import Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
 from tokenmill.building.sampling import Sample, Sampling
-from tokenmill.building.seen import Seen, with_contents
+from tokenmill.building.seen import Seen, heads, with_contents
 from tokenmill.building.why import note_speed
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
 from tokenmill.events import Event
-from tokenmill.reading import Source, text_weight
+from tokenmill.reading import Piece, Source, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_receipt
 from tokenmill.store.files import beside_of, writing
 from tokenmill.store.manifest import TRIAL
@@ -69,18 +69,20 @@ class Build:
         self.limit = None if limits == [None] * len(limits) else Limit(*limits)
         self.tasks: list[Task] = []
         self.todo: list[Task] = []
-        self.before = dict(seen[0].files) if seen[0].is_whole else {}  # as it was found
+        self.trial: Iterator[tuple[Piece, ...]] = iter(())
+        whole = seen[0].files if seen[0].is_whole else {}
+        self.before = {path: dict(entry.contents) for path, entry in whole.items()}  # as it was found
         self.shards_of: dict[str, str] = {}  # what tasks became whose shards have other names
 
     def plan(self, emit: Callable[[Event], None], *, rehash: bool = False) -> None:
         """Find out what the input holds, as far as that is worth it, and which shards are missing."""
-        planned = [
+        planned = (
             kept
-            for group in groups(self.source, self.options["shard_bytes"])
+            for group in groups(self.source, self.options["shard_bytes"], heads(self.seen, self.source, rehash))
             if (kept := tuple(piece for piece in group if piece.file.shown not in self.leave_out))
-        ]
+        )
         if self.limit is not None:
-            self.tasks = self.todo = [task_of(pieces, self.making, self.limit) for pieces in planned]
+            self.trial = planned  # one after the other: it will not need them all
             return
         unknown = not any(one.files for one in self.seen) and any(map(_has_shards, self.donors))
 
@@ -113,7 +115,7 @@ class Build:
                 if receipt is not None and is_done(shards, receipt):
                     known.add(path.stem)
                     for number, piece in enumerate(receipt["pieces"]):
-                        if piece["content"] is not None:
+                        if piece["content"] is not None and not self._stops_at(piece):
                             found.setdefault(piece["content"], (str(shards / path.stem), number))
         return found
 
@@ -122,9 +124,9 @@ class Build:
         began = time.monotonic()
         again = {task.id: task for task in self.tasks if task.id in (redo or ())}
         todo = list({**again, **{task.id: task for task in self.todo}}.values())
-        if not todo and redo is None and self._is_published():
+        if not todo and self.limit is None and redo is None and self._is_published():
             return self._up_to_date(emit)
-        if todo or self.kin is None:
+        if todo or self.limit or self.kin is None:
             self._decide_engine(crew)
         self.manifest = self._blank_manifest()
         contents = self.tokenizer.definition.contents()
@@ -138,7 +140,7 @@ class Build:
             self.manifest.write(self.folder)
         failures: Failures = {}
         sampling = None
-        if todo:
+        if todo or self.limit:
             emit(self._plan_event(crew, len(todo)))
             sampling = self._sampling(crew.processes)
             crew.begin(self._setup(), None if sampling is None else sampling.offer)
@@ -186,35 +188,32 @@ class Build:
     def _take_shards(self) -> None:
         """Shards that are elsewhere come here by a link, the receipt last; where there are no links, as a copy."""
         for task in {task.id: task for task in self.tasks if task.known}.values():
-            self._take_shard(task)
-
-    def _take_shard(self, task: Task) -> bool:
-        """Whether the shard of a task is here now."""
-        shards = self._shards_with(task)
-        if shards is None or shards == self.shards:
-            return shards is not None
-        for suffix in (".npy", ".ends.npy", ".json"):
-            there, here = shards / f"{task.id}{suffix}", self.shards / f"{task.id}{suffix}"
-            here.unlink(missing_ok=True)
-            try:
-                os.link(there, here)
-            except OSError:
-                beside = beside_of(here)
-                shutil.copyfile(there, beside)
-                os.replace(beside, here)
-        return True
+            shards = self._shards_with(task)
+            if shards is None or shards == self.shards:
+                continue
+            for suffix in (".npy", ".ends.npy", ".json"):
+                there, here = shards / f"{task.id}{suffix}", self.shards / f"{task.id}{suffix}"
+                here.unlink(missing_ok=True)
+                try:
+                    os.link(there, here)
+                except OSError:
+                    beside = beside_of(here)
+                    shutil.copyfile(there, beside)
+                    os.replace(beside, here)
 
     def has_receipt(self, task: Task, shards: Path | None = None) -> bool:
         """Whether the shard of a task is there."""
         shards = shards or self.shards
         receipt = read_receipt(shards, task.id) if task.known else None
-        if receipt is None or receipt.get("failed") or not is_done(shards, receipt):
+        if receipt is None or not is_done(shards, receipt):
             return False
-        bad = self.source.on_error == "raise" and any(
-            reason != BLANK for piece in receipt["pieces"] for _, _, reason, _ in piece.get("skips", ())
-        )
-        bad = bad or (self.tokenizer.specials == "error" and receipt.get("special_documents", 0) > 0)
-        return not bad  # done again, it stops at the bad document, as was asked
+        return not any(map(self._stops_at, receipt["pieces"]))  # done again, it stops there, as was asked
+
+    def _stops_at(self, piece: dict[str, Any]) -> bool:
+        """Whether a piece that was done holds what this build is to stop at."""
+        if self.tokenizer.specials == "error" and piece.get("special_documents"):
+            return True
+        return self.source.on_error == "raise" and any(skip[2] != BLANK for skip in piece.get("skips", ()))
 
     def _up_to_date(self, emit: Callable[[Event], None]) -> Store:
         assert self.published is not None
@@ -223,7 +222,8 @@ class Build:
 
     def _is_published(self) -> bool:
         old = self.published
-        if old is None or not old.complete or old.shard_ids != [task.id for task in self.tasks]:
+        shards = [self.shards_of.get(task.id, task.id) for task in self.tasks]
+        if old is None or not old.complete or old.shard_ids != shards:
             return False
         if self.limit is not None:
             return True
@@ -249,20 +249,16 @@ class Build:
         """Tasks one after the other until enough was read: how far each goes depends on those before it."""
         left = self.limit
         assert left is not None
-        planned, self.tasks = self.tasks, []
         failures: Failures = {}
-        for pieces in (task.pieces for task in planned):
-            if left.reached:
-                break
+        for pieces in self.trial:
             task = task_of(pieces, self.making, left)
             self.tasks.append(task)
-            if not self._take_shard(task):
-                failures |= crew.run([task], self.has_receipt, self._note)
-            receipt = read_receipt(self.shards, task.id)
+            failures |= crew.run([task], self.has_receipt, self._note)
+            receipt = read_receipt(self.shards, self.shards_of.get(task.id, task.id))
             for piece in receipt["pieces"] if receipt else ():
                 blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
                 left = left.less(piece["rows"] - blank, piece["documents"], piece["tokens"])
-            if receipt and receipt.get("stopped"):
+            if left.reached or (receipt and receipt.get("stopped")):
                 break
         return failures
 

@@ -18,28 +18,33 @@ import shutil
 import tempfile
 import warnings
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
 from tokenmill.building.asking import Asked, build_in
 from tokenmill.building.builder import Build, crew_for, up_to_date
-from tokenmill.building.folder import shards_are_there, start_anew
+from tokenmill.building.folder import shards_are_there, start_anew, without_folder
 from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, Watch, watching
-from tokenmill.building.seen import Seen, unchanged
+from tokenmill.building.seen import Seen, noted, unchanged
 from tokenmill.building.why import cost, options_told, tokenizer_told, told
 from tokenmill.encoding import Tokenizer, load_definition
 from tokenmill.errors import BuildError, StoreError, TokenmillError
-from tokenmill.kept import cache_folder, read_kept
+from tokenmill.kept import cache_folder
 from tokenmill.reading import check_fields
+from tokenmill.reading.files import CACHE_TAG
 from tokenmill.store import Manifest, Store, read_manifest
 from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
 from tokenmill.store.sources import SOURCES
 
 KEY = 16  # hex digits of a digest that names enough
 NAME = re.compile(rf"[0-9a-f]{{{KEY}}}-[0-9a-f]{{{KEY}}}")
+CACHE_SIGNATURE = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n# tokenmill keeps token stores here; all can be made again.\n"
+)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -47,14 +52,17 @@ def build_cached(asked: Asked, cache_dir: str | os.PathLike[str] | None, progres
     """The store of what is asked for, from the cache; built there where it is missing."""
     watch = watching(progress)
     with ExitStack() as stack:
+        room = None
         try:
             room = enter(asked, cache_dir, stack)
+            asked = room.asked  # streams are written down by now, and do not come twice
             found = room.kept()
             return up_to_date(found, watch) if found is not None else room.build(watch)
         except BuildError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
                 raise
-            return _for_this_run(asked, error, progress)
+            found = room.look()[0] if room is not None else None  # in a cache that can only be read
+            return up_to_date(found, watch) if found is not None else _for_this_run(asked, error, progress)
 
 
 def why(asked: Asked, cache_dir: str | os.PathLike[str] | None = None) -> tuple[Store | None, list[str]]:
@@ -64,15 +72,13 @@ def why(asked: Asked, cache_dir: str | os.PathLike[str] | None = None) -> tuple[
 
 
 def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
-    try:
-        return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
-    except RuntimeError as error:  # there is no home folder
-        raise BuildError(f"no folder for the cache: {error}") from OSError(errno.EACCES, str(error))
+    return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
 
 
 def enter(asked: Asked, cache_dir: str | os.PathLike[str] | None, stack: ExitStack) -> Room:
     """Where what is asked for is, or would be, built. Streams are written down first, for as long as `stack` lasts."""
     root, tokenizer = root_of(cache_dir), asked.loaded()
+    asked = replace(asked, source=without_folder(asked.source, root))
     if asked.source.streams:
         with writing(root):
             (root / "builds").mkdir(parents=True, exist_ok=True)
@@ -99,8 +105,8 @@ class Room:
         """The store that these inputs were found to be, if every file of them is as it was. Reads none of them."""
         if not self.asked.believes(self.tokenizer):
             return None
-        noted = unchanged(self.folder, self.source, self.asked.is_trial)
-        return None if noted is None else self._opened(noted["store"], noted["names"])
+        kept = unchanged(self.folder, self.source)
+        return None if kept is None else self._opened(kept["store"], kept["names"])
 
     def build(self, watch: Watch) -> Store:
         """Build, or wait for another process that does, or find that the same content is there under other names."""
@@ -112,9 +118,12 @@ class Room:
                 watch({"event": "waiting", "process": process, "path": str(self.folder)})
                 said = True
 
+        _mark(self.root)
         with build_lock(self.folder, wait):
             if (found := self.kept()) is not None:
                 return up_to_date(found, watch)
+            for half in self.folder.glob("*.tmp"):  # of a process that was killed; who writes here has the lock
+                half.unlink(missing_ok=True)
             work = self.folder / "store"
             if self.asked.force:
                 shutil.rmtree(work, ignore_errors=True)
@@ -136,19 +145,22 @@ class Room:
                 shutil.rmtree(work, ignore_errors=True)
                 up_to_date(found, watch)
             del donors  # held until here
-            names = None if found.sources_path.parent == found.path else found.sources_path.name
             facts = {"inputs": list(self.source.inputs), "options": self.options}
-            build.seen[0].write(self.source, store=found.path.name, names=names, **facts)
+            build.seen[0].write(self.source, store=found.path.name, names=found.sources_path.name, **facts)
             return found
 
     def why(self) -> tuple[Store | None, list[str]]:
         """The store there is, or the reasons for there being none. Nothing is written."""
         if (found := self.kept()) is not None:
             return found, []
+        found, build = self.look()
+        return found, [] if found is not None else self._reasons(build) or [cost(build)]
+
+    def look(self) -> tuple[Store | None, Build]:
+        """The store of this content, under whatever names, if it is there; and what would have to be done, if not."""
         build, _ = self._planned(self.folder / "store")
         build.plan(lambda event: None, rehash=self.asked.rehash)
-        found = self._found(build, keep_names=False)
-        return found, [] if found is not None else self._reasons(build) or [cost(build)]
+        return self._found(build, keep_names=False), build
 
     def _planned(self, work: Path) -> tuple[Build, list[_Held | None]]:
         """The build in `work`, with what earlier ones of the same making know and hold; and a hold on those."""
@@ -173,36 +185,39 @@ class Room:
 
     def _found(self, build: Build, keep_names: bool = True) -> Store | None:
         """The store of a build in which nothing is left to do, if it is there already."""
-        if self.asked.force or build.todo:
+        if self.asked.force or build.todo or build.limit:
             return None
         found = self._opened(_store_name(self.making, [task.id for task in build.tasks]))
         return self._under_names(found, build.names().as_bytes()) if found is not None and keep_names else found
 
     def _under_names(self, store: Store, names: bytes) -> Store:
-        """A store with the names that these inputs go by, where it was built from others."""
-        with suppress(OSError):
-            if (store.path / SOURCES).read_bytes() == names:
-                return store
-        path = self.folder / f"names-{digest(names)[:KEY]}.json"
+        """A store with the names that these inputs go by; it may have been built from others, and be built again from others."""
+        path = self.folder / _name_of_names(names)
         write_atomically(path, names)
         return Store(store.path, store.manifest, sources=path, held=store.held)
 
-    def _opened(self, name: str, names: str | None = None) -> Store | None:
-        """A store of the cache that is whole."""
+    def _opened(self, name: str, names: str = "") -> Store | None:
+        """A store of the cache that is whole. It is held before it is looked at: what was seen then stays."""
+        if not _named(name):
+            return None
         path = self.root / "stores" / name
-        manifest = _manifest(path) if _named(name) else None
+        held, manifest = _held(path), _manifest(path)
         if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
             return None
         sources = self.folder / Path(names).name if names else None
-        return Store(path, manifest, sources=sources, held=_held(path))
+        if sources is not None and not _is_named_well(sources):
+            return None
+        return Store(path, manifest, sources=sources, held=held)
 
     def _put_away(self, built: Store) -> Store:
         """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
         name = _store_name(self.making, built.manifest.shard_ids, [entry["file"] for entry in built.failed])
         place = self.root / "stores" / name
         names = (built.path / SOURCES).read_bytes()
-        with writing(place):
+        with writing(place), build_lock(self.root, lambda process: None):  # two rooms may hold the same content
             place.parent.mkdir(exist_ok=True)
+            for away in place.parent.glob("*.tmp"):  # of a process that was killed; who moves stores has the lock
+                shutil.rmtree(away, ignore_errors=True)
             there = _manifest(place)
             if there is not None and not self.asked.force and shards_are_there(place, there):
                 shutil.rmtree(built.path, ignore_errors=True)
@@ -212,7 +227,8 @@ class Room:
                     os.rename(place, away)
                 os.rename(built.path, place)
                 shutil.rmtree(away, ignore_errors=True)
-        return self._under_names(Store(place, read_manifest(place), held=_held(place)), names)
+            held = _held(place)
+        return self._under_names(Store(place, read_manifest(place), held=held), names)
 
     def _reasons(self, build: Build) -> list[str]:
         """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
@@ -220,25 +236,28 @@ class Room:
             return ["everything anew, as was asked for", cost(build)]
         if said := told(build):
             return said
-        differing = [differs for noted in self._earlier() if (differs := self._differs(noted))]
+        differing = [differs for earlier in self._earlier() if (differs := self._differs(earlier))]
         return [*min(differing, key=len), cost(build)] if differing else []
 
-    def _differs(self, noted: dict[str, Any]) -> list[str]:
-        said = options_told(noted["options"], self.options)
-        if noted["options"]["tokenizer"] == self.options["tokenizer"]:
+    def _differs(self, earlier: dict[str, Any]) -> list[str]:
+        said = options_told(earlier["options"], self.options)
+        if earlier["options"]["tokenizer"] == self.options["tokenizer"]:
             return said
         old = None
         with suppress(TokenmillError):
-            old = load_definition(self.root / "stores" / noted["store"] / "tokenizer", None)
+            old = load_definition(self.root / "stores" / earlier["store"] / "tokenizer", None)
         return [tokenizer_told(old, self.tokenizer.definition) if old else "another tokenizer", *said]
 
     def _earlier(self) -> list[dict[str, Any]]:
         """What was noted of builds from some of these inputs, the latest first."""
-        listings = (self.root / "builds").glob("*/listing.json")
-        noted = [(path.stat().st_mtime_ns, read_kept(path)) for path in listings if path.parent != self.folder]
         mine = set(self.source.inputs)
-        ours = [one for one in noted if one[1] is not None and "store" in one[1] and mine & set(one[1]["inputs"])]
-        return [kept for _, kept in sorted(ours, key=lambda one: -one[0]) if kept is not None]
+        ours = []
+        for path in (self.root / "builds").glob("*/listing.json"):
+            kept = noted(path.parent) if path.parent != self.folder else None
+            if kept is not None and _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
+                with suppress(FileNotFoundError):  # removed since
+                    ours.append((path.stat().st_mtime_ns, kept))
+        return [kept for _, kept in sorted(ours, key=lambda one: -one[0])]
 
 
 class _Held:
@@ -252,19 +271,39 @@ def _held(path: Path) -> _Held | None:
     """Hold a store, and mark it as used now. Where that cannot be written there is nobody to remove it either."""
     import fcntl
 
+    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # who may only read a store holds it all the same
+        with suppress(OSError):
+            handle = os.open(path / ".used", flags, 0o666)
+            held = _Held(handle)
+            fcntl.flock(handle, fcntl.LOCK_SH)  # who removes it has it for a moment; then it is gone
+            with suppress(OSError):
+                os.utime(handle)
+            return held
+    return None
+
+
+def _mark(root: Path) -> None:
+    """Tell tools that look for it (backups; tokenmill's own reader) that what lies here can be made again."""
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        if not (root / CACHE_TAG).exists():
+            (root / CACHE_TAG).write_text(CACHE_SIGNATURE)
+
+
+def _named(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+def _name_of_names(names: bytes) -> str:
+    return f"names-{digest(names)[:KEY]}.json"
+
+
+def _is_named_well(path: Path) -> bool:
+    """Whether a list of names is there, and as it was written."""
     try:
-        handle = os.open(path / ".used", os.O_RDWR | os.O_CREAT, 0o644)
+        return _name_of_names(path.read_bytes()) == path.name
     except OSError:
-        return None
-    held = _Held(handle)
-    with suppress(OSError):
-        os.utime(handle)
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return held
-
-
-def _named(name: str) -> bool:
-    return NAME.fullmatch(name) is not None
+        return False
 
 
 def _manifest(folder: Path) -> Manifest | None:
@@ -281,7 +320,12 @@ def _store_name(made: str, shards: list[str], failed: list[str] | None = None) -
 
 def _for_this_run(asked: Asked, error: Exception, progress: str | Watch | None) -> Store:
     """Where nothing can be kept: tokens for this process alone, gone when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="tokenmill-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder, process = Path(tempfile.mkdtemp(prefix="tokenmill-")), os.getpid()
+
+    def clean_up() -> None:
+        if os.getpid() == process:  # not in a child that was forked
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(clean_up)
     warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=4)
     return build_in(folder / "store", asked, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ class Encoded:
     def commit(self, made: str, journal: Journal) -> str:
         """Make it durable. Returns the shard's name; a shard of that name that is there already stays as it is."""
         name = self.task.id
-        if not self.task.known:
-            name = shard_name(made, [piece["content"] for piece in self.facts["pieces"]])
+        if not self.task.known or self.failed:
+            contents: Any = [piece["content"] for piece in self.facts["pieces"]]
+            if self.task.limit is not None:  # of files that were not read to their end: what came out of them
+                contents = [asdict(self.task.limit), self.facts, self.writer.finish()]
+            name = shard_name(made, contents)
             there = read_receipt(self.writer.folder, name)
             if there is not None and is_done(self.writer.folder, there):
                 self.writer.discard()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -85,29 +85,27 @@ def making(options: dict[str, Any]) -> str:
 
 
 def task_of(pieces: tuple[Piece, ...], made: str, limit: Limit | None = None) -> Task:
-    """The task of some pieces. What a trial reads of a file is not known by content: it goes by how the file was found."""
+    """The task of some pieces. What a trial will read of a file is never known before."""
     contents = [piece.content for piece in pieces]
     if limit is None and None not in contents:
         return Task(shard_name(made, contents), pieces)
     found = [
-        content
-        if limit is None and content
-        else [p.file.key if p.file.spooled else p.file.path, p.file.size, p.file.tag, p.start, p.stop]
+        content or [p.file.path, p.file.size, p.file.tag, p.start, p.stop]
         for p, content in zip(pieces, contents, strict=True)
     ]
-    return Task(_digest([made, found, asdict(limit) if limit else None]), pieces, limit is not None, limit)
+    return Task(_digest([made, found, asdict(limit) if limit else None]), pieces, False, limit)
 
 
-def shard_name(made: str, contents: list[str | None]) -> str:
+def shard_name(made: str, contents: Any) -> str:
     """The name of the shard that is made from these contents, in this way."""
     return _digest([made, contents])
 
 
-def groups(source: Source, shard_bytes: int) -> Iterator[tuple[Piece, ...]]:
+def groups(source: Source, shard_bytes: int, head: Callable[[SourceFile], str]) -> Iterator[tuple[Piece, ...]]:
     """The pieces of each task, in the order of the documents: large files in pieces, small ones together.
 
-    A group of small files ends after a file whose own name says so, with a chance of its weight in `shard_bytes`. So
-    groups are about that large, and adding, changing or removing a file moves no other group's borders.
+    A group of small files ends after a file whose own head says so, with a chance of its weight in `shard_bytes`. So groups
+    are about that large; adding, changing or removing a file moves no other group's borders, and no name matters.
     """
     group: list[Piece] = []
     for file in source.files:
@@ -119,15 +117,15 @@ def groups(source: Source, shard_bytes: int) -> Iterator[tuple[Piece, ...]]:
                 yield (piece,)
             continue
         group.append(Piece(file, nbytes=file.size))
-        if _ends_group(file, shard_bytes):
+        if _ends_group(file, shard_bytes, head(file)):
             yield tuple(group)
             group = []
     if group:
         yield tuple(group)
 
 
-def _ends_group(file: SourceFile, shard_bytes: int) -> bool:
-    drawn = int.from_bytes(hashlib.sha256(file.key.encode("utf-8", "surrogateescape")).digest()[:8], "big")
+def _ends_group(file: SourceFile, shard_bytes: int, head: str) -> bool:
+    drawn = int.from_bytes(hashlib.sha256(head.encode()).digest()[:8], "big")
     return drawn * shard_bytes < (text_weight(file) + FILE_COST) << 64
 
 

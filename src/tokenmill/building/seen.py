@@ -24,11 +24,12 @@ from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
 from tokenmill.events import EventLog, read_events
 from tokenmill.kept import read_kept, write_kept
-from tokenmill.reading import Piece, Source, content_of
+from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.files import STAT
 from tokenmill.store.files import beside_of, canonical, digest, writing
 
 TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about
+VERSION = 1
 Range = tuple[int, int | None]
 
 
@@ -39,6 +40,7 @@ class Entry:
     size: int
     tag: str
     at: int
+    head: str = ""
     contents: dict[Range, str] = field(default_factory=dict)
 
     @property
@@ -53,31 +55,43 @@ class Seen:
         self.folder, self.way = folder, way_of(source)
         self.is_whole = (folder / "listing.json").exists()  # else it is that of a build under way
         self.files: dict[str, Entry] = {}
-        kept = read_kept(folder / "seen.json") or {"way": "", "files": []}
-        for path, size, tag, at, contents in kept["files"]:
+        kept = _kept(folder / "seen.json") or {"way": "", "files": []}
+        for path, size, tag, at, head, contents in kept["files"]:
             known = contents if kept["way"] == self.way else ()
-            self.files[path] = Entry(size, tag, at, {(start, stop): content for start, stop, content in known})
+            self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in known})
         for journal in folder.glob("seen.*.jsonl"):
             for event in read_events(journal):
                 for path, size, tag, at, start, stop, content in event["pieces"] if event["way"] == self.way else ():
                     self._note(path, size, tag, at, (start, stop), content)
+        self.paths = frozenset(self.files)
+        self.sizes = frozenset(entry.size for entry in self.files.values())
+
+    def entry(self, file: SourceFile) -> Entry | None:
+        """What is known of a file, if it is as it was."""
+        entry = self.files.get(file.path)
+        if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not entry.settled:
+            return None
+        return entry
 
     def content(self, piece: Piece) -> str | None:
-        """What a piece holds, if its file is as it was."""
-        entry = self.files.get(piece.file.path)
-        if entry is None or (entry.size, entry.tag) != (piece.file.size, piece.file.tag) or not entry.settled:
-            return None
-        return entry.contents.get((piece.start, piece.stop))
+        entry = self.entry(piece.file)
+        return None if entry is None else entry.contents.get((piece.start, piece.stop))
 
     def note(self, piece: Piece, at: int, content: str) -> None:
         self._note(piece.file.path, piece.file.size, piece.file.tag, at, (piece.start, piece.stop), content)
 
+    def note_head(self, file: SourceFile, at: int, head: str) -> None:
+        self._at(file.path, file.size, file.tag, at).head = head
+
     def _note(self, path: str, size: int, tag: str, at: int, where: Range, content: str) -> None:
+        self._at(path, size, tag, at).contents[where] = content
+
+    def _at(self, path: str, size: int, tag: str, at: int) -> Entry:
         entry = self.files.get(path)
         if entry is None or (entry.size, entry.tag) != (size, tag):
             entry = self.files[path] = Entry(size, tag, at)
         entry.at = max(entry.at, at)
-        entry.contents[where] = content
+        return entry
 
     def write(self, source: Source, **facts: Any) -> None:
         """Keep what is known of a source's files, and only of those; what was noted under way is in it now."""
@@ -87,14 +101,15 @@ class Seen:
                 entry.size,
                 entry.tag,
                 entry.at,
+                entry.head,
                 [[*where, content] for where, content in entry.contents.items()],
             ]
             for file in source.files
             if (entry := self.files.get(file.path)) is not None and entry.tag == file.tag
         ]
-        write_kept(self.folder / "seen.json", {"way": self.way, "files": rows})
+        write_kept(self.folder / "seen.json", {"version": VERSION, "way": self.way, "files": rows})
         facts["settled"] = all(settled(file.tag, source.looked_at) for file in source.files)
-        write_kept(self.folder / "listing.json", {"listing": listing(source), **facts})
+        write_kept(self.folder / "listing.json", {"version": VERSION, "listing": listing(source), **facts})
         self.forget_journals()
 
     def forget_journals(self) -> None:
@@ -124,15 +139,34 @@ def way_of(source: Source) -> str:
     return digest(canonical(source.options()))
 
 
-def unchanged(folder: Path, source: Source, is_trial: bool = False) -> dict[str, Any] | None:
-    """What was noted with a listing, if every file is as it was then: one comparison for all of them.
-
-    What a trial read of a file is not known by content, so there is nothing better to go by.
-    """
-    kept = read_kept(folder / "listing.json")
-    if kept is None or not (kept["settled"] or is_trial) or kept["listing"] != listing(source):
+def unchanged(folder: Path, source: Source) -> dict[str, Any] | None:
+    """What was noted with a listing, if every file is as it was then: one comparison for all of them."""
+    kept = noted(folder)
+    if kept is None or not kept["settled"] or kept["listing"] != listing(source):
         return None
     return kept
+
+
+def noted(folder: Path) -> dict[str, Any] | None:
+    """What was noted with a listing, whatever the files are now."""
+    return _kept(folder / "listing.json")
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    kept = read_kept(path)
+    return kept if kept is not None and kept.get("version") == VERSION else None
+
+
+def heads(seen: list[Seen], source: Source, rehash: bool = False) -> Callable[[SourceFile], str]:
+    """How the head of a file is found: as it was noted, or by opening the file."""
+
+    def head(file: SourceFile) -> str:
+        entries = (one.entry(file) for one in seen) if not rehash else ()
+        found = next((entry.head for entry in entries if entry is not None and entry.head), None) or head_of(file)
+        seen[0].note_head(file, source.looked_at, found)
+        return found
+
+    return head
 
 
 def listing(source: Source) -> str:
@@ -152,7 +186,7 @@ def settled(tag: str, at: int) -> bool:
 def with_contents(
     groups: Iterable[tuple[Piece, ...]],
     source: Source,
-    seen: Iterable[Seen],
+    seen: list[Seen],
     *,
     rehash: bool = False,
     read_all: bool = False,
@@ -164,10 +198,9 @@ def with_contents(
     those seen, else it cannot be the same. `read_all` (nothing is known of shards that are there) and `rehash` (nothing is
     believed) have all of them read. `checking` is told how many files and bytes that is.
     """
-    seen = list(seen)
     first = seen[0]
-    paths = {path for one in seen for path in one.files}
-    sizes = {entry.size for one in seen for entry in one.files.values()}
+    paths = frozenset().union(*(one.paths for one in seen))
+    sizes = frozenset().union(*(one.sizes for one in seen))
     found: dict[tuple[str, Range], str] = {}
     doubtful: list[Piece] = []
     planned = list(groups)

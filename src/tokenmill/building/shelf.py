@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from typing import Any
 
 from tokenmill.building.cache import NAME
 from tokenmill.building.lock import build_lock, lock_holder
+from tokenmill.building.seen import noted
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
-from tokenmill.kept import read_kept
 from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.files import beside_of
 
@@ -46,10 +47,7 @@ def shelf(root: Path) -> list[Kept]:
 
 def total_bytes(root: Path) -> int:
     """Bytes of all that is there; what several stores share counts once."""
-    seen: dict[tuple[int, int], int] = {}
-    for kept in (*(root / "stores").glob("*"), *(root / "builds").glob("*")):
-        seen |= {(info.st_dev, info.st_ino): info.st_size for info in _stats(kept)}
-    return sum(seen.values())
+    return sum(_files(root).values())
 
 
 def remove(root: Path, names: Iterable[str]) -> int:
@@ -70,13 +68,18 @@ def remove(root: Path, names: Iterable[str]) -> int:
 
 def prune(root: Path, max_bytes: int) -> list[Kept]:
     """Remove what was not used for longest until the rest fits; what is in use stays. Returns what was removed."""
-    gone: list[Kept] = []
     _sweep(root)
+    total = total_bytes(root)
+    shared = Counter(file for kept in shelf(root) for file in _files(kept.path))
+    gone: list[Kept] = []
     for kept in reversed(shelf(root)):
-        if total_bytes(root) <= max_bytes:
+        if total <= max_bytes:
             break
+        files = _files(kept.path)
         if _removed(kept):
             gone.append(kept)
+            shared.subtract(files.keys())
+            total -= sum(size for file, size in files.items() if shared[file] == 0)
     _sweep(root)
     return gone
 
@@ -120,6 +123,11 @@ def _stat(path: Path) -> Iterator[os.stat_result]:
         yield path.stat()
 
 
+def _files(folder: Path) -> dict[tuple[int, int], int]:
+    """Every file below a folder, each inode once, and its size."""
+    return {(info.st_dev, info.st_ino): info.st_size for info in _stats(folder)}
+
+
 def _stats(folder: Path) -> list[os.stat_result]:
     paths = (Path(here) / name for here, _, names in os.walk(folder) for name in names)
     return [info for path in paths for info in _stat(path)]
@@ -160,11 +168,11 @@ def _sweep(root: Path) -> None:
             if time.time() - room.stat().st_mtime > FORGOTTEN:
                 shutil.rmtree(room, ignore_errors=True)
             continue
-        noted = read_kept(room / "listing.json") or {}
+        listed = noted(room) or {}
         for names in room.glob("names-*.json"):  # a process may still go by others than the last
-            if names.name != noted.get("names") and time.time() - names.stat().st_mtime > FORGOTTEN:
+            if names.name != listed.get("names") and time.time() - names.stat().st_mtime > FORGOTTEN:
                 names.unlink(missing_ok=True)
-        if (room / "store").exists() or (root / "stores" / str(noted.get("store", "-"))).exists():
+        if (room / "store").exists() or (root / "stores" / str(listed.get("store", "-"))).exists():
             continue
         with suppress(LockedError, FileNotFoundError):
             if lock_holder(room) is None:

@@ -50,7 +50,7 @@ def changes(build: Build) -> Changes:
     now: dict[str, dict[Any, str | None]] = {}
     for piece in (piece for task in build.tasks for piece in task.pieces):
         now.setdefault(piece.file.path, {})[piece.start, piece.stop] = piece.content
-    then: dict[str, dict[Any, str | None]] = {path: {**entry.contents} for path, entry in build.before.items()}
+    then: dict[str, dict[Any, str | None]] = {path: {**contents} for path, contents in build.before.items()}
     found = Changes(files=len(now))
     gone = {frozenset(contents.items()): path for path, contents in then.items() if path not in now}
     for path, contents in now.items():

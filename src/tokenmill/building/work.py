@@ -131,10 +131,6 @@ class TaskRun:
             "pieces": list(map(_entry, counts)),
             "text_bytes": sum(count.text_bytes for count in counts),
         }
-        if self.task.limit is not None and self.failed:
-            facts["failed"] = [
-                entry["file"] for entry in self.failed
-            ]  # it goes by how files were found: to be done again
         return facts | ({"special_documents": special} if special else {})
 
     def _copied(self, piece: Piece) -> _PieceCount | None:

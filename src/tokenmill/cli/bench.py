@@ -36,7 +36,12 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--mosaic", metavar="PYTHON", help="for --loading: a Python with mosaicml-streaming in it")
     command.add_argument("--litdata", metavar="PYTHON", help="for --loading: a Python with litdata in it")
-    command.add_argument("--size", help="text to measure with (300MB; 40MB of each kind for --tokenizers)")
+    command.add_argument(
+        "--cache", action="store_true", help="instead, measure the cache: up to date, a file changed, hashing"
+    )
+    command.add_argument(
+        "--size", help="text to measure with (300MB; 40MB of each kind for --tokenizers, 250MB for --cache)"
+    )
     command.add_argument("--rounds", type=int, default=3, help="repetitions; the best of each is compared (3)")
     command.add_argument("--work", help="folder for the corpus and stores (a temporary one)")
     command.add_argument("--json", action="store_true", help="as JSON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from typing import Generic, TypeVar
@@ -32,7 +33,7 @@ def cells_of(files: list[SourceFile], cell: int, count: int) -> dict[tuple[int, 
     """`count` cells at even distances over all files, as (file, cell), and how often each was hit."""
     ends = np.cumsum([file.size for file in files], dtype=np.float64)
     found: dict[tuple[int, int], int] = {}
-    for at in _places(float(ends[-1]), count, f"cells {files[0].key}"):
+    for at in _places(float(ends[-1]), count, f"cells {os.path.basename(files[0].path)}"):
         i = min(int(np.searchsorted(ends, at, "right")), len(files) - 1)
         inside = at - (ends[i] - files[i].size)
         key = i, min(int(inside / cell_size(files[i], cell)), cell_count(files[i], cell) - 1)

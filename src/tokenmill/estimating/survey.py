@@ -12,6 +12,7 @@ Of compressed files, csv and Arrow streams only the head can be had, for a price
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -230,7 +231,9 @@ class Survey:
         A huge row group is read up to the stretch's reach only.
         """
         origin, start = stretch.origin, stretch.piece.start
-        grid: Grid[tuple[int, Texts]] = Grid(self.cell, max(1, stretch.keep // self.cell), f"{origin.key} {start}")
+        grid: Grid[tuple[int, Texts]] = Grid(
+            self.cell, max(1, stretch.keep // self.cell), f"{os.path.basename(origin.path)} {start}"
+        )
         rows = documents = 0
         skips: dict[str, Skip] = {}
         cut = False

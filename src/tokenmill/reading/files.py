@@ -29,6 +29,7 @@ PROSE_AND_CODE = frozenset({
     ".cu", ".rs", ".go", ".java", ".kt", ".js", ".ts", ".jsx", ".tsx", ".rb", ".php", ".swift", ".scala", ".sh", ".sql",
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
+CACHE_TAG = "CACHEDIR.TAG"  # marks a folder as one that holds nothing but what can be made again
 STAT = "stat."  # how the tag of a file on this machine begins
 PACKED_TABLES = ("parquet", "arrow")  # they compress inside; a codec around them would make them unseekable
 
@@ -37,8 +38,8 @@ class SourceFile(NamedTuple):
     """One file to read, and what it was when it was planned.
 
     `tag` changes whenever the content may have: of a file it is made from its times and its inode, of text that was spooled
-    it is its hash (and of a remote object it would be its ETag). `key` is the path below the input it was found by, the same
-    wherever the corpus lies. `name` is what people are shown where there is no file to show, because the text was spooled.
+    it is its hash (and of a remote object it would be its ETag). `name` is what people are shown where there is no file to
+    show, because the text was spooled.
     """
 
     path: str
@@ -46,7 +47,6 @@ class SourceFile(NamedTuple):
     tag: str
     format: str
     codec: str | None = None
-    key: str = ""
     name: str = ""
 
     @property
@@ -89,7 +89,7 @@ def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Ite
         yield from _in_folder(os.path.abspath(item), format, left_out)
     elif info is not None:
         path = os.path.abspath(item)
-        yield _described(path, info, format, os.path.basename(path))
+        yield _described(path, info, format)
     elif item.startswith("@"):
         yield from _in_list(item[1:], format, left_out, depth)
     elif glob.has_magic(item):
@@ -99,7 +99,6 @@ def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Ite
 
 
 def _in_folder(folder: str, format: str, left_out: list[str]) -> Iterator[SourceFile]:
-    below = len(os.path.join(folder, ""))
     for entry in _walk(folder):
         path = entry.path
         chosen, codec = format_of(path, format)
@@ -109,10 +108,10 @@ def _in_folder(folder: str, format: str, left_out: list[str]) -> Iterator[Source
         try:
             info = entry.stat()
         except OSError:  # a dangling link, say: it fails when it is read, by name, and the others do not
-            yield SourceFile(path, 0, "gone", chosen, codec, path[below:])
+            yield SourceFile(path, 0, "gone", chosen, codec)
             continue
         if stat.S_ISREG(info.st_mode):
-            yield SourceFile(path, info.st_size, tag_of(info), chosen, codec, path[below:])
+            yield SourceFile(path, info.st_size, tag_of(info), chosen, codec)
         else:
             left_out.append(path)  # a pipe, a socket, a device
 
@@ -122,7 +121,6 @@ def _is_prose_or_code(path: str, codec: str | None) -> bool:
 
 
 def _matching(pattern: str, format: str) -> Iterator[SourceFile]:
-    base = os.path.join(os.path.abspath(_fixed_part(pattern)), "")
     any_came = False
     plain = not {"", ".", ".."}.intersection(pattern.split("/")[1:])  # what matches needs no other spelling, then
     here = "" if os.path.isabs(pattern) else os.path.join(os.getcwd(), "")
@@ -135,17 +133,9 @@ def _matching(pattern: str, format: str) -> Iterator[SourceFile]:
             info = None
         if info is None or not stat.S_ISDIR(info.st_mode):
             any_came = True
-            yield _described(path, info, format, path[len(base) :])
+            yield _described(path, info, format)
     if not any_came:
         raise UsageError(f"no file matches {pattern!r} (quote globs, and check the folder you are in)")
-
-
-def _fixed_part(pattern: str) -> str:
-    """The folder a glob begins in, before its first wildcard."""
-    here = os.path.dirname(pattern)
-    while glob.has_magic(here):
-        here = os.path.dirname(here)
-    return here or "."
 
 
 def _in_list(path: str, format: str, left_out: list[str], depth: int) -> Iterator[SourceFile]:
@@ -160,7 +150,7 @@ def _in_list(path: str, format: str, left_out: list[str], depth: int) -> Iterato
             yield from files_of(line.strip(), format, left_out, depth + 1)
 
 
-def _described(path: str, info: os.stat_result | None, format: str, key: str) -> SourceFile:
+def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
     """A file that was named, or matched by a glob: it must be one that can be read."""
     chosen, codec = format_of(path, format)
     if chosen is None:
@@ -170,10 +160,10 @@ def _described(path: str, info: os.stat_result | None, format: str, key: str) ->
     if codec and chosen in PACKED_TABLES:
         raise UsageError(f"{path}: a {chosen} file compresses inside; decompress this one with the {codec} tool first")
     if info is None:
-        return SourceFile(path, 0, "gone", chosen, codec, key)
+        return SourceFile(path, 0, "gone", chosen, codec)
     if not stat.S_ISREG(info.st_mode):
         raise UsageError(f"{path} is not a regular file; pipe it in with '-' instead")
-    return SourceFile(path, info.st_size, tag_of(info), chosen, codec, key)
+    return SourceFile(path, info.st_size, tag_of(info), chosen, codec)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -199,8 +189,9 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
             continue
         seen.add((info.st_dev, info.st_ino))
         below = {entry.name: entry for entry in entries if _is_folder(entry)}
-        if "shards" in below and any(entry.name == "manifest.json" for entry in entries):
-            continue  # a token store, not a source
+        names = {entry.name for entry in entries}
+        if CACHE_TAG in names or ("shards" in below and "manifest.json" in names):
+            continue  # a cache, or a token store; not a source
         folders += [entry.path for name, entry in below.items() if not name.startswith(".")]
         for entry in entries:
             if entry.name not in below and not entry.name.startswith("."):

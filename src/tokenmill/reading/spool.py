@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.files import CODECS, SourceFile
 from tokenmill.reading.source import Source, Stream
 
@@ -66,7 +66,7 @@ def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
 def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int, first: int) -> Iterator[SourceFile]:
     number = first
     nothing = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
-    for table in _chunks(_tables(stream.data, source), chunk_bytes, nothing):
+    for table in _chunks(_coming(stream, source), chunk_bytes, nothing):
         path = folder / "chunk"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=CHUNK_ROWS)
@@ -81,7 +81,7 @@ def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int
 
 
 def _spooled(path: Path, tag: str, format: str, codec: str | None, name: str) -> SourceFile:
-    return SourceFile(str(path), path.stat().st_size, tag, format, codec, path.name, name)
+    return SourceFile(str(path), path.stat().st_size, tag, format, codec, name)
 
 
 def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, nothing: pa.Table) -> Iterator[pa.Table]:
@@ -103,6 +103,14 @@ def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, nothing: pa.Table) -> 
         yield pa.concat_tables(held)
     elif not any_came:
         yield nothing
+
+
+def _coming(stream: Stream, source: Source) -> Iterator[pa.Table]:
+    """The tables of a stream. One that breaks off is a fault of the input, not of the disk it is written to."""
+    try:
+        yield from _tables(stream.data, source)
+    except OSError as error:
+        raise InputError(f"{stream.name} broke off: {error}; nothing of it is kept") from error
 
 
 def _tables(data: Any, source: Source) -> Iterator[pa.Table]:

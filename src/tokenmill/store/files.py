@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from tokenmill.errors import BuildError, CorruptError
+from tokenmill.errors import BuildError, CorruptError, TokenmillError
 
 CHECK_BLOCK = 4 << 20  # bytes under one checksum
 
@@ -54,6 +54,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, TokenmillError):  # something could not be read, and that has been said
+            raise
         raise BuildError(
             f"cannot write {path}: {error.strerror or error}. What was finished is kept; mend it and run the same command"
         ) from error

@@ -103,6 +103,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, shard_id: str, dtype: np.dtype[Any]) -> None:
         self.folder, self.id, self.dtype = folder, shard_id, dtype
+        self._checksums: dict[str, list[str]] | None = None
         with writing(folder / f"{shard_id}.npy"):
             folder.mkdir(parents=True, exist_ok=True)
             self._ids = Column(folder / f"{shard_id}.npy", dtype)
@@ -136,6 +137,13 @@ class ShardWriter:
             self._ids.rollback(mark[0])
             self._ends.rollback(mark[1])
 
+    def finish(self) -> dict[str, list[str]]:
+        """Make the files whole and durable, still under their temporary names. Returns their checksums."""
+        if self._checksums is None:
+            with writing(self._ids.path):
+                self._checksums = {"ids": self._ids.finish(), "ends": self._ends.finish()}
+        return self._checksums
+
     def commit(self, shard_id: str | None = None, **facts: Any) -> dict[str, Any]:
         """Publish the shard: data, fsync, rename, and then the receipt. Returns the receipt.
 
@@ -152,8 +160,8 @@ class ShardWriter:
             **facts,
         }
         try:
+            receipt["checksums"] = self.finish()
             with writing(self._ids.path):
-                receipt["checksums"] = {"ids": self._ids.finish(), "ends": self._ends.finish()}
                 for column, suffix in ((self._ids, ".npy"), (self._ends, ".ends.npy")):
                     os.replace(column.beside, self.folder / f"{shard_id}{suffix}")
                 sync_folder(self.folder)

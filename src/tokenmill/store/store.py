@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.batch import BLANK
 from tokenmill.errors import CorruptError, StoreError
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, open_column, read_receipt
@@ -185,15 +186,20 @@ class Store:
     def locate(self, index: int) -> Location:
         """The file and row a document came from: arithmetic over one receipt."""
         shard, local = self._find(index)
-        row_start, previous = self.manifest.row_starts[shard], None
         for piece in self.pieces(shard):
-            if previous is not None:
-                row_start = row_start + previous["rows"] if piece["file"] == previous["file"] else 0
             if local < piece["documents"]:
-                return Location(piece["file"], row_start + _row_of(local, piece.get("skips", ())))
+                return Location(piece["file"], piece["row"] + _row_of(local, piece.get("skips", ())))
             local -= piece["documents"]
-            previous = piece
         raise CorruptError(f"{self.path}: the receipt of shard {self.manifest.shard_ids[shard]} lacks document {index}")
+
+    def quarantine(self) -> Iterator[dict[str, Any]]:
+        """Every document that was left out: file, row, reason, and a detail where there is one. Reads every receipt."""
+        for shard in range(self.num_shards):
+            for piece in self.pieces(shard):
+                for row, count, reason, detail in piece.get("skips", ()):
+                    for i in range(count if reason != BLANK else 0):
+                        entry = {"file": piece["file"], "row": piece["row"] + row + i, "reason": reason}
+                        yield entry | ({"detail": detail} if detail else {})
 
     def to_arrow(self) -> pa.ChunkedArray:
         """Every document as a list of ids, one chunk a shard, over the mapped files: no token is copied."""
@@ -252,14 +258,20 @@ class Store:
         return column
 
     def pieces(self, shard: int) -> list[dict[str, Any]]:
-        """The stretches of files that one shard was made from: which file, how many rows and documents, what was left out."""
+        """The stretches of files that one shard was made from: file, first row, rows, documents, what was left out."""
         pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
         if len(pieces) != len(names):
             raise CorruptError(
                 f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]};"
                 f" run: tokenmill verify {self.path} --repair"
             )
-        return [{**piece, "file": name} for name, piece in zip(names, pieces, strict=True)]
+        found: list[dict[str, Any]] = []
+        row = self.manifest.row_starts[shard]
+        for name, piece in zip(names, pieces, strict=True):
+            if found:
+                row = row + found[-1]["rows"] if found[-1]["file"] == name else 0
+            found.append({**piece, "file": name, "row": row})
+        return found
 
     @cached_property
     def _sources(self) -> Sources:
