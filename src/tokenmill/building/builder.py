@@ -6,16 +6,18 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.batch import BLANK
 from tokenmill.building.crew import Crew, Done, Failures, Inside
-from tokenmill.building.folder import forget, keep
+from tokenmill.building.folder import forget, keep, shards_are_there
 from tokenmill.building.local import Workers
 from tokenmill.building.machine import share_out
 from tokenmill.building.plan import Limit, Task, groups, making, task_of
@@ -25,10 +27,10 @@ from tokenmill.building.sampling import Sample, Sampling
 from tokenmill.building.seen import Seen, heads, with_contents
 from tokenmill.building.why import note_speed
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
-from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
+from tokenmill.errors import CorruptError, DifferenceError, StoreError, TokenmillError
 from tokenmill.events import Event
 from tokenmill.reading import Piece, Source, text_weight
-from tokenmill.store import Manifest, Store, is_done, read_receipt
+from tokenmill.store import Manifest, Store, is_done, read_manifest, read_receipt
 from tokenmill.store.files import beside_of, writing
 from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -44,8 +46,8 @@ class Build:
     """A build that is decided: which tasks make up the store, and which of them still have to be done.
 
     `published` is the manifest that is there already. `seen` is what is known of input files, the build's own list first;
-    `donors` are folders of shards that were made in the same way, from which pieces may be taken; `kin` is the manifest of
-    one of them. Files in `leave_out` are not read.
+    `donors` are folders of shards that were made in the same way, from which shards and pieces may be taken. Files in
+    `leave_out` failed before and are not read again.
     """
 
     def __init__(
@@ -58,11 +60,11 @@ class Build:
         seen: list[Seen],
         *,
         donors: list[Path] | None = None,
-        kin: Manifest | None = None,
         leave_out: frozenset[str] = frozenset(),
     ) -> None:
         self.folder, self.shards = folder, folder / "shards"
-        self.source, self.tokenizer, self.published, self.kin = source, tokenizer, published, published or kin
+        self.source, self.tokenizer, self.published = source, tokenizer, published
+        self.kin = published  # or the store that most shards are taken from
         self.options, self.making = options, making(options)
         self.seen, self.donors, self.leave_out = seen, [self.shards, *(donors or ())], leave_out
         limits = [options[name] for name in TRIAL]
@@ -84,20 +86,25 @@ class Build:
         if self.limit is not None:
             self.trial = planned  # one after the other: it will not need them all
             return
-        unknown = not any(one.files for one in self.seen) and any(map(_has_shards, self.donors))
+        unknown = not any(one.paths for one in self.seen) and bool(self._receipts)
 
         def checking(files: int, nbytes: int) -> None:
             emit({"event": "checking", "files": files, "bytes": nbytes})
 
         known = with_contents(planned, self.source, self.seen, rehash=rehash, read_all=unknown, checking=checking)
-        tasks = [task_of(pieces, self.making) for pieces in known]
-        missing = {task.id: task for task in tasks if self._shards_with(task) is None}
-        held = self._held() if any(piece.content for task in missing.values() for piece in task.pieces) else {}
+        self.tasks = [task_of(pieces, self.making) for pieces in known]
+        there = {task.id: self._shards_with(task) for task in self.tasks}
+        missing = {task.id: task for task in self.tasks if there[task.id] is None}
+        held = self._held({piece.content for task in missing.values() for piece in task.pieces if piece.content})
         for task in missing.values():
             pieces = tuple(replace(piece, held=held.get(piece.content or "")) for piece in task.pieces)
-            missing[task.id] = replace(task, pieces=pieces)
-        self.tasks = [missing.get(task.id, task) for task in tasks]
-        self.todo = list(missing.values())
+            self.todo.append(replace(task, pieces=pieces))
+        if self.published is None:
+            lent = Counter(shards for shards in there.values() if shards not in (None, self.shards))
+            for shards, _ in lent.most_common(1):
+                with suppress(StoreError):
+                    assert shards is not None
+                    self.kin = read_manifest(shards.parent)
 
     @property
     def weight(self) -> int:
@@ -105,18 +112,19 @@ class Build:
         pieces = [piece for task in self.todo for piece in task.pieces if piece.held is None]
         return sum(piece.nbytes * text_weight(piece.file) // max(piece.file.size, 1) for piece in pieces)
 
-    def _held(self) -> dict[str, tuple[str, int]]:
+    def _held(self, wanted: set[str]) -> dict[str, tuple[str, int]]:
         """Where the tokens of contents lie that have been encoded before."""
         found: dict[str, tuple[str, int]] = {}
-        known: set[str] = set()
-        for shards in self.donors:
-            for path in sorted(shards.glob("*.json")):
-                receipt = read_receipt(shards, path.stem) if path.stem not in known else None
+        for shard, folders in self._receipts.items():
+            if wanted <= found.keys():
+                break
+            for shards in folders:
+                receipt = read_receipt(shards, shard)
                 if receipt is not None and is_done(shards, receipt):
-                    known.add(path.stem)
                     for number, piece in enumerate(receipt["pieces"]):
                         if piece["content"] is not None and not self._stops_at(piece):
-                            found.setdefault(piece["content"], (str(shards / path.stem), number))
+                            found.setdefault(piece["content"], (str(shards / shard), number))
+                    break
         return found
 
     def carry_out(self, crew: Crew, emit: Callable[[Event], None], redo: frozenset[str] | None = None) -> Store:
@@ -158,6 +166,7 @@ class Build:
                 crew.stop()  # or it would write receipts after this
                 self._throw_away(str(error), redo or frozenset())
                 raise
+        self._share_failures(failures)
         for entry in each_once(failures):
             emit({"event": "failed", **entry})
         manifest = publish(self.folder, self.manifest, self.tasks, self.shards_of, failures)
@@ -182,8 +191,20 @@ class Build:
         return Store(self.folder, manifest)
 
     def _shards_with(self, task: Task) -> Path | None:
-        """The folder that has the shard of a task."""
-        return next((shards for shards in self.donors if self.has_receipt(task, shards)), None)
+        """The folder that has the shard of a task, its own before others."""
+        there = self._receipts.get(task.id, ()) if task.known else ()
+        return next((shards for shards in there if self.has_receipt(task, shards)), None)
+
+    @cached_property
+    def _receipts(self) -> dict[str, list[Path]]:
+        """The folders that have a receipt, by its shard's name, as they were when this was planned: one look into each."""
+        found: dict[str, list[Path]] = {}
+        for shards in self.donors:
+            with suppress(OSError):
+                for name in os.listdir(shards):
+                    if name.endswith(".json"):
+                        found.setdefault(name.removesuffix(".json"), []).append(shards)
+        return found
 
     def _take_shards(self) -> None:
         """Shards that are elsewhere come here by a link, the receipt last; where there are no links, as a copy."""
@@ -223,7 +244,7 @@ class Build:
     def _is_published(self) -> bool:
         old = self.published
         shards = [self.shards_of.get(task.id, task.id) for task in self.tasks]
-        if old is None or not old.complete or old.shard_ids != shards:
+        if old is None or not old.complete or old.shard_ids != shards or not shards_are_there(self.folder, old):
             return False
         if self.limit is not None:
             return True
@@ -245,6 +266,19 @@ class Build:
             if content is not None:
                 self.seen[0].note(piece, self.source.looked_at, content)
 
+    def _share_failures(self, failures: Failures) -> None:
+        """What failed for a task failed for those of the same contents, which were not tried; and for what is left out."""
+        done = {task.id: task for task in self.todo}
+        for task in self.tasks:
+            if task.id in failures and task.id in done:
+                errors = {entry["file"]: entry["error"] for entry in failures[task.id]}
+                for piece, tried in zip(task.pieces, done[task.id].pieces, strict=True):
+                    error = errors.get(tried.file.shown)
+                    if error is not None and piece.file.shown not in errors:
+                        failures[task.id].append({"file": piece.file.shown, "error": error})
+        if self.leave_out and self.published is not None:
+            failures[""] = self.published.failed
+
     def _first_documents(self, crew: Crew) -> Failures:
         """Tasks one after the other until enough was read: how far each goes depends on those before it."""
         left = self.limit
@@ -265,6 +299,8 @@ class Build:
     def _decide_engine(self, crew: Crew) -> None:
         """The engine: as it was, for a store that was begun; else, for a corpus worth it, the fastest on a sample of it."""
         tokenizer, old = self.tokenizer, self.kin
+        if old is not None and old is not self.published and old.tokenizer["engine"] == tokenizer.definition.reference:
+            old = None  # it may have been asked for there, and is slow
         if tokenizer.wanted != "auto" or tokenizer.definition.reference == "python":
             return
         self.tokenizer = tokenizer = replace(tokenizer)  # what it chose before may have been caught since
@@ -288,7 +324,7 @@ class Build:
             return None
 
         def place(sample: Sample) -> str:
-            task = next(task for task in self.tasks if task.id == sample.task)
+            task = next(task for task in (*self.todo, *self.tasks) if task.id == sample.task)
             return locate(task, self.source, sample.number)
 
         return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
@@ -369,10 +405,6 @@ def up_to_date(store: Store, emit: Callable[[Event], None]) -> Store:
     counts = {"documents": len(store), "tokens": store.num_tokens}
     emit({"event": "up to date", "path": str(store.path), **counts})
     return store
-
-
-def _has_shards(shards: Path) -> bool:
-    return next(shards.glob("*.json"), None) is not None
 
 
 def crew_for(

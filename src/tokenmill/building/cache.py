@@ -21,11 +21,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import finalize
 
 from tokenmill.building.asking import Asked, build_in
 from tokenmill.building.builder import Build, crew_for, up_to_date
-from tokenmill.building.folder import shards_are_there, start_anew, without_folder
+from tokenmill.building.folder import cached_below, shards_are_there, start_anew, without_folder
 from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, Watch, watching
@@ -35,21 +34,27 @@ from tokenmill.encoding import Tokenizer, load_definition
 from tokenmill.errors import BuildError, StoreError, TokenmillError
 from tokenmill.kept import cache_folder
 from tokenmill.reading import check_fields
-from tokenmill.reading.files import CACHE_TAG
-from tokenmill.store import Manifest, Store, read_manifest
+from tokenmill.store import Manifest, Store, read_manifest, verify_store
 from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
+from tokenmill.store.hold import hold
 from tokenmill.store.sources import SOURCES
 
 KEY = 16  # hex digits of a digest that names enough
 NAME = re.compile(rf"[0-9a-f]{{{KEY}}}-[0-9a-f]{{{KEY}}}")
-CACHE_SIGNATURE = (
-    "Signature: 8a477f597d28d172789f06886806bc55\n# tokenmill keeps token stores here; all can be made again.\n"
-)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
-def build_cached(asked: Asked, cache_dir: str | os.PathLike[str] | None, progress: str | Watch | None) -> Store:
-    """The store of what is asked for, from the cache; built there where it is missing."""
+def build_cached(
+    asked: Asked,
+    cache_dir: str | os.PathLike[str] | None,
+    progress: str | Watch | None,
+    *,
+    for_this_run: bool = True,
+) -> Store:
+    """The store of what is asked for, from the cache; built there where it is missing.
+
+    Where nothing can be kept it is built for this process alone, unless `for_this_run` says that nobody would have it then.
+    """
     watch = watching(progress)
     with ExitStack() as stack:
         room = None
@@ -62,7 +67,11 @@ def build_cached(asked: Asked, cache_dir: str | os.PathLike[str] | None, progres
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
                 raise
             found = room.look()[0] if room is not None else None  # in a cache that can only be read
-            return up_to_date(found, watch) if found is not None else _for_this_run(asked, error, progress)
+            if found is not None:
+                return up_to_date(found, watch)
+            if not for_this_run:
+                raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
+            return _for_this_run(asked, error, progress)
 
 
 def why(asked: Asked, cache_dir: str | os.PathLike[str] | None = None) -> tuple[Store | None, list[str]]:
@@ -78,7 +87,7 @@ def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
 def enter(asked: Asked, cache_dir: str | os.PathLike[str] | None, stack: ExitStack) -> Room:
     """Where what is asked for is, or would be, built. Streams are written down first, for as long as `stack` lasts."""
     root, tokenizer = root_of(cache_dir), asked.loaded()
-    asked = replace(asked, source=without_folder(asked.source, root))
+    asked = replace(asked, source=without_folder(asked.source, *cached_below(root)))
     if asked.source.streams:
         with writing(root):
             (root / "builds").mkdir(parents=True, exist_ok=True)
@@ -118,7 +127,6 @@ class Room:
                 watch({"event": "waiting", "process": process, "path": str(self.folder)})
                 said = True
 
-        _mark(self.root)
         with build_lock(self.folder, wait):
             if (found := self.kept()) is not None:
                 return up_to_date(found, watch)
@@ -162,7 +170,7 @@ class Room:
         build.plan(lambda event: None, rehash=self.asked.rehash)
         return self._found(build, keep_names=False), build
 
-    def _planned(self, work: Path) -> tuple[Build, list[_Held | None]]:
+    def _planned(self, work: Path) -> tuple[Build, list[object]]:
         """The build in `work`, with what earlier ones of the same making know and hold; and a hold on those."""
         seen = [Seen(self.folder, self.source)]
         donors: list[Path] = []
@@ -170,7 +178,7 @@ class Room:
             rooms = sorted((self.root / "builds").glob(f"{self.making}-*"))
             seen += [Seen(room, self.source) for room in rooms if room != self.folder]
             donors = [path for path in sorted((self.root / "stores").glob(f"{self.making}-*")) if _named(path.name)]
-        held = [_held(store) for store in donors]
+        held = [hold(store, used=False) for store in donors]
         build = Build(
             work,
             self.source,
@@ -179,7 +187,6 @@ class Room:
             _manifest(work),
             seen,
             donors=[store / "shards" for store in donors],
-            kin=next((found for store in donors if (found := _manifest(store)) is not None), None),
         )
         return build, held
 
@@ -201,7 +208,7 @@ class Room:
         if not _named(name):
             return None
         path = self.root / "stores" / name
-        held, manifest = _held(path), _manifest(path)
+        held, manifest = hold(path), _manifest(path)
         if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
             return None
         sources = self.folder / Path(names).name if names else None
@@ -218,8 +225,7 @@ class Room:
             place.parent.mkdir(exist_ok=True)
             for away in place.parent.glob("*.tmp"):  # of a process that was killed; who moves stores has the lock
                 shutil.rmtree(away, ignore_errors=True)
-            there = _manifest(place)
-            if there is not None and not self.asked.force and shards_are_there(place, there):
+            if self._is_sound(place):
                 shutil.rmtree(built.path, ignore_errors=True)
             else:
                 away = beside_of(place)
@@ -227,8 +233,15 @@ class Room:
                     os.rename(place, away)
                 os.rename(built.path, place)
                 shutil.rmtree(away, ignore_errors=True)
-            held = _held(place)
+            held = hold(place)
         return self._under_names(Store(place, read_manifest(place), held=held), names)
+
+    def _is_sound(self, place: Path) -> bool:
+        """Whether a store is there already, so that another of the same name need not take its place under those who use it."""
+        there = _manifest(place)
+        if there is None or not shards_are_there(place, there):
+            return False
+        return not self.asked.force or not verify_store(place)  # who asks for it anew may well doubt its bits
 
     def _reasons(self, build: Build) -> list[str]:
         """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
@@ -258,36 +271,6 @@ class Room:
                 with suppress(FileNotFoundError):  # removed since
                     ours.append((path.stat().st_mtime_ns, kept))
         return [kept for _, kept in sorted(ours, key=lambda one: -one[0])]
-
-
-class _Held:
-    """A hold on a store of the cache: while it lasts, in whatever process, the store is not removed."""
-
-    def __init__(self, handle: int) -> None:
-        finalize(self, os.close, handle)
-
-
-def _held(path: Path) -> _Held | None:
-    """Hold a store, and mark it as used now. Where that cannot be written there is nobody to remove it either."""
-    import fcntl
-
-    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # who may only read a store holds it all the same
-        with suppress(OSError):
-            handle = os.open(path / ".used", flags, 0o666)
-            held = _Held(handle)
-            fcntl.flock(handle, fcntl.LOCK_SH)  # who removes it has it for a moment; then it is gone
-            with suppress(OSError):
-                os.utime(handle)
-            return held
-    return None
-
-
-def _mark(root: Path) -> None:
-    """Tell tools that look for it (backups; tokenmill's own reader) that what lies here can be made again."""
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-        if not (root / CACHE_TAG).exists():
-            (root / CACHE_TAG).write_text(CACHE_SIGNATURE)
 
 
 def _named(name: object) -> bool:

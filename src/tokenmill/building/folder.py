@@ -19,14 +19,23 @@ from tokenmill.store import Manifest, read_manifest
 from tokenmill.store.files import digest, write_atomically, writing
 from tokenmill.store.shard import HEADER_BYTES
 
+CACHED = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans")
 
-def without_folder(source: Source, folder: Path) -> Source:
-    """A store that lies among its source's files is not part of it."""
-    inside = os.path.join(os.path.abspath(folder), "")
+
+def without_folder(source: Source, *folders: Path) -> Source:
+    """A store that lies among its source's files is not part of it; nor is what tokenmill keeps in its cache."""
+    inside = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
     files = tuple(file for file in source.files if not file.path.startswith(inside))
-    if len(files) < len(source.files) and not files and not source.streams:
-        raise UsageError(f"every file to read lies in {folder}, where the store is to be written")
+    if len(files) == len(source.files):
+        return source
+    if not files and not source.streams:
+        raise UsageError(f"every file to read lies in {folders[0]}, where the store is to be written")
     return replace(source, files=files)
+
+
+def cached_below(root: Path) -> list[Path]:
+    """The folders of a cache."""
+    return [root / name for name in CACHED]
 
 
 def check_folder(folder: Path) -> None:
@@ -98,7 +107,7 @@ def shards_are_there(folder: Path, manifest: Manifest) -> bool:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
     except OSError:
         return False
-    return all(
+    return all((folder / name).exists() for name in manifest.files) and all(
         sizes.get(f"{shard}.npy") == HEADER_BYTES + tokens * width
         and sizes.get(f"{shard}.ends.npy") == HEADER_BYTES + documents * 8
         and f"{shard}.json" in sizes

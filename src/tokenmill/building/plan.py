@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
-from tokenmill.store.manifest import TRIAL
+from tokenmill.store.manifest import TRIAL, VERSION
+from tokenmill.store.shard import RECEIPT_VERSION
 
+MOST_SHARDS = 8  # times `shard_bytes`: where a group ends whatever it draws, as files do not that begin alike
 FILE_COST = 4096  # what opening a file is worth, in bytes of text: keeps groups of tiny files at a sane number
 
 
@@ -81,7 +83,7 @@ class Care:
 def making(options: dict[str, Any]) -> str:
     """What tokens depend on beside the content of the input, which says for itself how it is read."""
     decides = ("tokenizer", "specials", "bos", "eos", "shard_bytes", *TRIAL)
-    return _digest({name: options[name] for name in decides})
+    return _digest([VERSION, RECEIPT_VERSION, {name: options[name] for name in decides}])
 
 
 def task_of(pieces: tuple[Piece, ...], made: str, limit: Limit | None = None) -> Task:
@@ -108,18 +110,20 @@ def groups(source: Source, shard_bytes: int, head: Callable[[SourceFile], str]) 
     are about that large; adding, changing or removing a file moves no other group's borders, and no name matters.
     """
     group: list[Piece] = []
+    weight = 0
     for file in source.files:
         if text_weight(file) >= shard_bytes:
             if group:
                 yield tuple(group)
-                group = []
+                group, weight = [], 0
             for piece in split(file, source, shard_bytes):
                 yield (piece,)
             continue
         group.append(Piece(file, nbytes=file.size))
-        if _ends_group(file, shard_bytes, head(file)):
+        weight += text_weight(file)
+        if _ends_group(file, shard_bytes, head(file)) or weight > MOST_SHARDS * shard_bytes:
             yield tuple(group)
-            group = []
+            group, weight = [], 0
     if group:
         yield tuple(group)
 

@@ -79,7 +79,8 @@ class Terminal:
 
     def on_plan(self, event: Event) -> None:
         self.say(
-            f"{human(event['source_bytes'])} in {some(event['files'], 'file')} -> {some(event['shards'], 'shard')};"
+            f"{human(event['source_bytes'])} in {some(event['files'], 'file')}"
+            f"{' -> ' + some(event['shards'], 'shard') if event['shards'] else ', of which a trial takes the first'};"
             f" tokenizer {event['tokenizer']} ({event['vocab_size']:,} ids as {event['dtype']}, eos {event['eos']});"
             f" engine {event['engine']}: {event['proof']}; {event['workers']}"
         )

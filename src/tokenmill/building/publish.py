@@ -20,7 +20,9 @@ from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
 _OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.[0-9a-f-]+\.tmp)?")
-_HALF_WRITTEN = re.compile(r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+)\.[0-9a-f-]+\.tmp")
+_HALF_WRITTEN = re.compile(
+    r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+|listing|seen)\.[0-9a-f-]+\.tmp"
+)
 
 
 def publish(

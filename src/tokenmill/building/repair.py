@@ -63,7 +63,7 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     build.plan(lambda event: None)
     planned = {task.id for task in build.tasks}
     changed = [shard for shard in before.shard_ids if shard not in planned]
-    if changed or (before.complete and len(planned) != len(before.shard_ids)):
+    if changed or (before.complete and len(build.tasks) != len(before.shard_ids)):
         raise StoreError(
             f"{folder} cannot be repaired: its source has changed since ({', '.join(before.source['inputs'])}; it no longer"
             f" gives {len(changed)} of {len(before.shard_ids)} shards). Nothing was touched. Build again to follow the source"

@@ -64,7 +64,7 @@ def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
 
 
 def corpus_key(tasks: list[Task]) -> str:
-    """Stands for a corpus and the options it is read with: the ids of its tasks hold all of that."""
+    """Stands for a corpus: its tasks go by what their files hold, or by how they were found."""
     return hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:32]
 
 

@@ -87,9 +87,13 @@ class Seen:
         self._at(path, size, tag, at).contents[where] = content
 
     def _at(self, path: str, size: int, tag: str, at: int) -> Entry:
+        """What is known of a file as it was at a time. What was not to be believed before is not, because of a later look."""
         entry = self.files.get(path)
-        if entry is None or (entry.size, entry.tag) != (size, tag):
+        same = entry is not None and (entry.size, entry.tag) == (size, tag)
+        if entry is None or not same or (at > entry.at and not entry.settled):
             entry = self.files[path] = Entry(size, tag, at)
+        elif at < entry.at and not settled(tag, at):
+            return Entry(size, tag, at)  # older, and doubtful: not kept
         entry.at = max(entry.at, at)
         return entry
 

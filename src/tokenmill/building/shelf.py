@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.cache import NAME
 from tokenmill.building.lock import build_lock, lock_holder
 from tokenmill.building.seen import noted
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
 from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.files import beside_of
+from tokenmill.store.hold import USED
 
 FORGOTTEN = 24 * 3600.0  # seconds after which text that a dead process wrote down is nobody's any more
 
@@ -33,6 +33,10 @@ class Kept:
     own_bytes: int  # that no other store shares: what goes if it goes
     facts: dict[str, Any]
 
+    @property
+    def is_store(self) -> bool:
+        return self.path.parent.name == "stores"
+
     def as_dict(self) -> dict[str, Any]:
         sizes = {"bytes": self.nbytes, "own_bytes": self.own_bytes}
         return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
@@ -40,14 +44,14 @@ class Kept:
 
 def shelf(root: Path) -> list[Kept]:
     """Everything there is, the most lately used first. Costs a stat a file."""
-    found = [_kept(path.name, path) for path in (root / "stores").glob("*") if NAME.fullmatch(path.name)]
+    found = [_kept(path.name, path) for path in (root / "stores").glob("*") if path.is_dir() and path.suffix != ".tmp"]
     found += [_kept(path.parent.name, path) for path in (root / "builds").glob("*/store")]
     return sorted(found, key=lambda kept: (-kept.used, kept.name))
 
 
 def total_bytes(root: Path) -> int:
     """Bytes of all that is there; what several stores share counts once."""
-    return sum(_files(root).values())
+    return sum({**_files(root / "stores"), **_files(root / "builds")}.values())
 
 
 def remove(root: Path, names: Iterable[str]) -> int:
@@ -59,10 +63,10 @@ def remove(root: Path, names: Iterable[str]) -> int:
             raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
         chosen.append(by_name[name])
     before = total_bytes(root)
-    for kept in chosen:
-        if not _removed(kept):
-            raise LockedError(f"{kept.name} is in use by another process; it stays until that has ended")
+    left = [kept.name for kept in chosen if not _removed(kept) and kept.path.exists()]
     _sweep(root)
+    if left:
+        raise LockedError(f"{', '.join(left)}: in use by another process; stays until that has ended")
     return before - total_bytes(root)
 
 
@@ -86,16 +90,23 @@ def prune(root: Path, max_bytes: int) -> list[Kept]:
 
 def verify(root: Path, names: Iterable[str] = ()) -> dict[str, list[Damage]]:
     """Every store, or those that are named, read through and compared with its checksums: what is wrong, by name."""
-    there = {path.name: path for path in sorted((root / "stores").glob("*")) if NAME.fullmatch(path.name)}
+    there = {kept.name: kept.path for kept in sorted(shelf(root), key=lambda kept: kept.name) if kept.is_store}
     for name in names:
         if name not in there:
             raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
-    return {name: verify_store(there[name]) for name in names or there}
+    return {name: _verified(there[name]) for name in names or there}
+
+
+def _verified(path: Path) -> list[Damage]:
+    try:
+        return verify_store(path)
+    except StoreError as error:
+        return [Damage("manifest.json", str(error))]
 
 
 def _kept(name: str, path: Path) -> Kept:
     stats = _stats(path)
-    used = next((info.st_mtime for info in _stat(path / ".used")), None)
+    used = next((info.st_mtime for info in _stat(path / USED)), None)
     nbytes = sum(info.st_size for info in stats)
     own = sum(info.st_size for info in stats if info.st_nlink == 1)
     if used is None:
@@ -147,13 +158,13 @@ def _removed(kept: Kept) -> bool:
 
 @contextmanager
 def _alone(kept: Kept) -> Iterator[None]:
-    if kept.path.name == "store":  # one that is being built, or was
+    if not kept.is_store:  # one that is being built, or was
         with build_lock(kept.path.parent):
             yield
         return
     import fcntl
 
-    with open(kept.path / ".used", "a") as handle:
+    with open(kept.path / USED, "a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -163,7 +174,7 @@ def _alone(kept: Kept) -> Iterator[None]:
 
 def _sweep(root: Path) -> None:
     """Lists of files whose store is gone, and what dead processes left."""
-    for room in (root / "builds").glob("*"):
+    for room in (path for path in (root / "builds").glob("*") if path.is_dir()):
         if room.name.startswith("spool-"):
             if time.time() - room.stat().st_mtime > FORGOTTEN:
                 shutil.rmtree(room, ignore_errors=True)

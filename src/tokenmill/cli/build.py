@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.info import print_info
+from tokenmill.errors import UsageError
 
 if TYPE_CHECKING:
     from tokenmill.reading import Source
@@ -90,18 +92,18 @@ def add_tokens(command: argparse.ArgumentParser) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from tokenmill.building import build
+    from tokenmill.building.asking import ask, build_in
+    from tokenmill.building.cache import build_cached
 
-    store = build(
-        source_of(options),
-        options.tokenizer,
-        options.out,
-        **asked_of(options),
-        workers=options.workers,
-        memory=options.memory,
-        cache_dir=options.cache_dir,
-        progress="quiet" if options.quiet else "verbose" if options.verbose else "auto",
-    )
+    running = {"workers": options.workers, "memory": options.memory}
+    asked = ask(source_of(options), options.tokenizer, {}, **asked_of(options), **running)
+    progress = "quiet" if options.quiet else "verbose" if options.verbose else "auto"
+    if options.out is None:
+        store = build_cached(asked, options.cache_dir, progress, for_this_run=False)
+    elif options.cache_dir is not None:
+        raise UsageError("--out and --cache-dir exclude each other: a store is in a folder of yours, or in the cache")
+    else:
+        store = build_in(Path(options.out), asked, progress)
     print_info(str(options.out or store.path), options.json)
     if store.failed:
         files = f"{len(store.failed)} input {'file' if len(store.failed) == 1 else 'files'}"

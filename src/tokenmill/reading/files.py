@@ -29,7 +29,6 @@ PROSE_AND_CODE = frozenset({
     ".cu", ".rs", ".go", ".java", ".kt", ".js", ".ts", ".jsx", ".tsx", ".rb", ".php", ".swift", ".scala", ".sh", ".sql",
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
-CACHE_TAG = "CACHEDIR.TAG"  # marks a folder as one that holds nothing but what can be made again
 STAT = "stat."  # how the tag of a file on this machine begins
 PACKED_TABLES = ("parquet", "arrow")  # they compress inside; a codec around them would make them unseekable
 
@@ -189,9 +188,8 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
             continue
         seen.add((info.st_dev, info.st_ino))
         below = {entry.name: entry for entry in entries if _is_folder(entry)}
-        names = {entry.name for entry in entries}
-        if CACHE_TAG in names or ("shards" in below and "manifest.json" in names):
-            continue  # a cache, or a token store; not a source
+        if "shards" in below and any(entry.name == "manifest.json" for entry in entries):
+            continue  # a token store, not a source
         folders += [entry.path for name, entry in below.items() if not name.startswith(".")]
         for entry in entries:
             if entry.name not in below and not entry.name.startswith("."):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.batch import BLANK
 from tokenmill.errors import CorruptError, StoreError
+from tokenmill.store.hold import USED, hold
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, open_column, read_receipt
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -275,7 +276,7 @@ class Store:
 
     @cached_property
     def _sources(self) -> Sources:
-        return read_sources(self.sources_path)
+        return read_sources(self.sources_path if self.sources_path.exists() else self.path / SOURCES)
 
     def receipt_of(self, shard: int) -> dict[str, Any]:
         """The receipt of one shard: which documents of which files."""
@@ -329,4 +330,4 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         warnings.warn(
             f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=2
         )
-    return Store(folder, manifest)
+    return Store(folder, manifest, held=hold(folder) if (folder / USED).exists() else None)
