@@ -19,7 +19,8 @@ demo: $(STAMP)            ## build a store from this Python's own files, offline
 test: lint                ## everything that must hold: lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
 
-stress: $(STAMP)          ## 50 rounds of eight processes and one cache, the builder killed in half of them
+stress: $(STAMP)          ## what takes long: fifty kills, engines that crash, memory, the benches; eight processes at one cache, fifty times
+	$(BIN)/python -m pytest -n auto -m stress
 	TOKENMILL_ROUNDS=50 $(BIN)/python -m pytest tests/test_cache_processes.py
 
 lint: $(STAMP)

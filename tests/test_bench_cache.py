@@ -7,6 +7,7 @@ import pytest
 from tokenmill.bench.cache import cache_table, measure_cache
 
 
+@pytest.mark.stress
 def test_figures(tmp_path, tokenizer_path):
     quick = {"torch": False, "engine": "reference", "kinds": ("paths",)}
     sizes = {"size": 400_000, "rounds": 1, "files": 4, "many": 30, "sample": 50_000}

@@ -22,6 +22,7 @@ def test_the_receipts_are_those_of_the_files(tmp_path):
     assert damage.shard == "000000"
 
 
+@pytest.mark.stress
 def test_figures(tmp_path):
     result = measure_loading(tmp_path, 1, torch=False, read=10**6, tokens=10**8, seconds=0.01, warm_up=0.0, epochs=1)
     figures = {bar["what"]: bar for bar in result["bars"]}

@@ -129,15 +129,16 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 # The build is killed.
 
 
-def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path):
-    """Killed at 50 moments and run again each time: nothing is done twice, and the store is as if nothing had happened.
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.stress)])
+def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path, kills):
+    """Killed at many moments and run again each time: nothing is done twice, and the store is as if nothing had happened.
 
     Half the kills hit the whole process group, half only the supervisor, whose workers must then end by themselves.
     """
-    draw = random.Random(50)
+    draw = random.Random(kills)
     stores = iter(range(100))
     store = tmp_path / str(next(stores))
-    for kill in range(50):
+    for kill in range(kills):
         before = receipts(store)
         with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
             moment = time.monotonic() + draw.uniform(0.05, 1.0)
@@ -168,11 +169,12 @@ def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path):
 # Workers are killed.
 
 
-def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path):
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.stress)])
+def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, kills):
     """Workers killed from outside are replaced: the build ends by itself, with the same store, and blames no document."""
     draw = random.Random(20)
     killed = rounds = 0
-    while killed < 20:
+    while killed < kills:
         rounds += 1
         assert rounds < 20, "builds end before a worker can be killed"
         store = tmp_path / str(rounds)
@@ -195,6 +197,7 @@ def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path):
         assert "ResourceWarning" not in err
 
 
+@pytest.mark.stress
 def test_a_worker_that_dies_after_it_was_retired(corpus, undisturbed, tokenizer_path, tmp_path):
     """A worker is retired for its size while it still makes its last shard durable, and dies at that: no hang.
 
@@ -327,6 +330,7 @@ def test_documents_that_crash_the_engine(corpus, tokenizer_path, tmp_path):
     check_crashes(source, tokenizer_path, tmp_path, poison)
 
 
+@pytest.mark.stress
 def test_neighbours_that_crash_the_engine(tokenizer_path, tmp_path):
     """Two in a row in one block, the first and last of their file, with bad rows around."""
     source = tmp_path / "in"

@@ -435,6 +435,7 @@ def test_demo(tmp_path, capsys, monkeypatch):
     assert len(tm.open(tmp_path / "store")) == 3
 
 
+@pytest.mark.stress
 def test_bench(tmp_path):
     """Measures every bar on a small corpus; whether they are met on so little text is not the question here."""
     corpus = tmp_path / "words.txt"

@@ -60,6 +60,7 @@ def diverse(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.stress
 def test_the_budget_is_kept(diverse, tokenizer_path, tmp_path):
     """Two workers told to stay within 600 MB together do, but for what one block of text takes on top of it.
 
@@ -77,6 +78,7 @@ def test_the_budget_is_kept(diverse, tokenizer_path, tmp_path):
     assert small.fingerprint == large.fingerprint
 
 
+@pytest.mark.stress
 def test_one_document_of_200_mb(tokenizer_path, tmp_path, real_texts):
     """A document far larger than memory allows is encoded in parts: a worker never holds it whole."""
     text = "\n".join(real_texts).encode()

@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.builder import Build, crew_for, up_to_date
-from tokenmill.building.folder import (
-    agree,
-    cached_below,
-    check_folder,
-    leave_no_litter,
-    shards_are_there,
-    without_folder,
-)
+from tokenmill.building.folder import agree, check_folder, leave_no_litter, shards_are_there, without_ours
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size
 from tokenmill.building.progress import Progress
@@ -28,7 +21,6 @@ from tokenmill.building.why import told
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.events import Event
-from tokenmill.kept import cache_folder
 from tokenmill.reading import Source, check_fields, read
 from tokenmill.store import Store
 from tokenmill.store.files import writing
@@ -186,8 +178,7 @@ def ask(source: Any, tokenizer: Any, reading: dict[str, Any], **options: Any) ->
 
 def build_in(folder: Path, asked: Asked, progress: str | Callable[[Event], None] | None) -> Store:
     """The store in a folder of the user's; a second build there at the same time is an error."""
-    cache = cache_folder().absolute()
-    asked = replace(asked, source=without_folder(asked.source, folder, *cached_below(cache)))
+    asked = replace(asked, source=without_ours(asked.source, folder))
     check_folder(folder)
     with ExitStack() as stack:
         stack.enter_context(build_lock(folder))

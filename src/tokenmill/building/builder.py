@@ -275,7 +275,8 @@ class Build:
                 for piece, tried in zip(task.pieces, done[task.id].pieces, strict=True):
                     error = errors.get(tried.file.shown)
                     if error is not None and piece.file.shown not in errors:
-                        failures[task.id].append({"file": piece.file.shown, "error": error})
+                        told = error.replace(tried.file.shown, piece.file.shown)
+                        failures[task.id].append({"file": piece.file.shown, "error": told})
         if self.leave_out and self.published is not None:
             failures[""] = self.published.failed
 

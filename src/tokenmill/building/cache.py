@@ -24,7 +24,7 @@ from typing import Any
 
 from tokenmill.building.asking import Asked, build_in
 from tokenmill.building.builder import Build, crew_for, up_to_date
-from tokenmill.building.folder import cached_below, shards_are_there, start_anew, without_folder
+from tokenmill.building.folder import shards_are_there, start_anew, without_ours
 from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, Watch, watching
@@ -36,7 +36,7 @@ from tokenmill.kept import cache_folder
 from tokenmill.reading import check_fields
 from tokenmill.store import Manifest, Store, read_manifest, verify_store
 from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
-from tokenmill.store.hold import hold
+from tokenmill.store.hold import USED, hold
 from tokenmill.store.sources import SOURCES
 
 KEY = 16  # hex digits of a digest that names enough
@@ -87,7 +87,7 @@ def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
 def enter(asked: Asked, cache_dir: str | os.PathLike[str] | None, stack: ExitStack) -> Room:
     """Where what is asked for is, or would be, built. Streams are written down first, for as long as `stack` lasts."""
     root, tokenizer = root_of(cache_dir), asked.loaded()
-    asked = replace(asked, source=without_folder(asked.source, *cached_below(root)))
+    asked = replace(asked, source=without_ours(asked.source, cache=root))
     if asked.source.streams:
         with writing(root):
             (root / "builds").mkdir(parents=True, exist_ok=True)
@@ -229,6 +229,8 @@ class Room:
                 shutil.rmtree(built.path, ignore_errors=True)
             else:
                 away = beside_of(place)
+                with suppress(OSError):
+                    os.link(place / USED, built.path / USED)  # who holds it holds what takes its place
                 with suppress(FileNotFoundError):
                     os.rename(place, away)
                 os.rename(built.path, place)

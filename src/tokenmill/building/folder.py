@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,28 +14,38 @@ import numpy as np
 
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
+from tokenmill.kept import cache_folder
 from tokenmill.reading import Source
 from tokenmill.store import Manifest, read_manifest
 from tokenmill.store.files import digest, write_atomically, writing
 from tokenmill.store.shard import HEADER_BYTES
 
+FEW = 64  # inputs; a folder is one, and among more there are only files
 CACHED = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans")
 
 
-def without_folder(source: Source, *folders: Path) -> Source:
+def without_ours(source: Source, *folders: Path, cache: Path | None = None) -> Source:
     """A store that lies among its source's files is not part of it; nor is what tokenmill keeps in its cache."""
-    inside = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
+    roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
+    ours = [*folders, *(root / name for root in sorted(roots) for name in CACHED)]
+    inside = tuple(os.path.join(spelling, "") for folder in ours for spelling in _spellings(folder, source))
     files = tuple(file for file in source.files if not file.path.startswith(inside))
     if len(files) == len(source.files):
         return source
     if not files and not source.streams:
-        raise UsageError(f"every file to read lies in {folders[0]}, where the store is to be written")
+        where = next(folder for folder in ours if source.files[0].path.startswith(tuple(_spellings(folder, source))))
+        raise UsageError(f"every file to read lies in {where}, which is where stores are written")
     return replace(source, files=files)
 
 
-def cached_below(root: Path) -> list[Path]:
-    """The folders of a cache."""
-    return [root / name for name in CACHED]
+def _spellings(folder: Path, source: Source) -> Iterator[str]:
+    """A folder's path, and the ways to it through inputs that are links."""
+    path, real = os.path.abspath(folder), os.path.realpath(folder)
+    yield path
+    for item in source.inputs if len(source.inputs) <= FEW else ():
+        within = os.path.join(os.path.realpath(item), "")
+        if within != os.path.join(item, "") and real.startswith(within):
+            yield os.path.join(item, real.removeprefix(within))
 
 
 def check_folder(folder: Path) -> None:

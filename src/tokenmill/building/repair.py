@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenmill.building.builder import Build
 from tokenmill.building.crew import Inside
+from tokenmill.building.folder import without_ours
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import share_out
 from tokenmill.building.progress import Progress
@@ -48,7 +49,7 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
         raise StoreError(f"{folder} was {what}: build it again in the same way; every undamaged shard is kept")
     broken = any(damage.file.startswith("tokenizer/") for damage in damages)
     try:
-        source = _source(before)
+        source = _source(folder.absolute(), before)
         tokenizer = load_tokenizer(
             before.tokenizer["name"] if broken else folder / "tokenizer",
             before.tokenizer["engine"],
@@ -71,9 +72,9 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     return build
 
 
-def _source(before: Manifest) -> Source:
+def _source(folder: Path, before: Manifest) -> Source:
     options = before.options
-    return read(
+    source = read(
         *before.source["inputs"],
         format=options["format"],
         text=options["text"] or "text",
@@ -81,6 +82,7 @@ def _source(before: Manifest) -> Source:
         separator=options["separator"],
         on_error=before.source["on_error"],
     )
+    return without_ours(source, folder, cache=folder.parent.parent)  # a store of the cache lies two below its root
 
 
 def _mend_log(path: Path) -> None:

@@ -186,7 +186,8 @@ def _sweep(root: Path) -> None:
         if (room / "store").exists() or (root / "stores" / str(listed.get("store", "-"))).exists():
             continue
         with suppress(LockedError, FileNotFoundError):
-            if lock_holder(room) is None:
+            written = [path.stat().st_mtime for path in room.glob("names-*.json")]
+            if lock_holder(room) is None and time.time() - max(written, default=0.0) > FORGOTTEN:
                 with build_lock(room):
                     shutil.rmtree(room, ignore_errors=True)
     for away in (root / "stores").glob("*.tmp"):

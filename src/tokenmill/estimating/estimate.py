@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.batch import BLOCK_BYTES, text_offsets
+from tokenmill.building.folder import without_ours
 from tokenmill.building.machine import parse_size
 from tokenmill.encoding import Encoder, Tokenizer, load_tokenizer
 from tokenmill.errors import UsageError
@@ -111,6 +112,7 @@ def estimate(
         )
     if source.limit is not None:
         raise UsageError(f"limit={source.limit} is for a trial build; an estimate is of the whole input")
+    source = without_ours(source)
     loaded = load_tokenizer(tokenizer, engine, specials)
     check_fields(source)
     around = loaded.resolve("bos", bos), loaded.resolve("eos", eos)

@@ -188,8 +188,9 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
             continue
         seen.add((info.st_dev, info.st_ino))
         below = {entry.name: entry for entry in entries if _is_folder(entry)}
-        if "shards" in below and any(entry.name == "manifest.json" for entry in entries):
-            continue  # a token store, not a source
+        names = {entry.name for entry in entries}
+        if ("shards" in below and "manifest.json" in names) or {"listing.json", "seen.json"} <= names:
+            continue  # a token store, or what is known of one in a cache; not a source
         folders += [entry.path for name, entry in below.items() if not name.startswith(".")]
         for entry in entries:
             if entry.name not in below and not entry.name.startswith("."):
