@@ -23,13 +23,7 @@ def add(commands: Any) -> None:
         description="Tokenize a corpus into a store. Run it again: it resumes, or says that it is up to date.",
     )
     command.set_defaults(run=_build)
-    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
-    command.add_argument(
-        "-t",
-        "--tokenizer",
-        required=True,
-        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
-    )
+    add_what(command)
     command.add_argument("-o", "--out", help="folder of the store (in the cache, found by content)")
     add_reading(command)
     add_tokens(command)
@@ -45,6 +39,17 @@ def add(commands: Any) -> None:
     loud = running.add_mutually_exclusive_group()
     loud.add_argument("-q", "--quiet", action="store_true", help="no progress")
     loud.add_argument("-v", "--verbose", action="store_true", help="a line for every shard")
+
+
+def add_what(command: argparse.ArgumentParser) -> None:
+    """The text and the tokenizer: what every command that tokenizes is given."""
+    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
+    command.add_argument(
+        "-t",
+        "--tokenizer",
+        required=True,
+        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
+    )
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from tokenmill.cli.build import add_cache, add_reading, add_tokens, add_trial, asked_of, source_of
+from tokenmill.cli.build import add_cache, add_reading, add_tokens, add_trial, add_what, asked_of, source_of
 from tokenmill.events import printable
 
 
@@ -33,8 +33,7 @@ def _add_why(verbs: Any) -> None:
         description="Say whether the store of these inputs is in the cache, and if not, why not. Builds nothing.",
     )
     command.set_defaults(run=_why)
-    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt: as for build")
-    command.add_argument("-t", "--tokenizer", required=True, help="a tokenizer, named as for build")
+    add_what(command)
     add_reading(command)
     add_tokens(command)
     add_trial(command)

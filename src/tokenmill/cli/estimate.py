@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.build import add_reading, add_tokens, source_of
+from tokenmill.cli.build import add_reading, add_tokens, add_what, source_of
 from tokenmill.events import printable
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ def add(commands: Any) -> None:
         description="From a sample, in seconds: what a build would give and take, and what is worth mending before it.",
     )
     command.set_defaults(run=_estimate)
-    command.add_argument("source", nargs="+", help="files, globs, folders or @list.txt")
-    command.add_argument(
-        "-t",
-        "--tokenizer",
-        required=True,
-        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
-    )
+    add_what(command)
     add_reading(command)
     add_tokens(command)
     sampling = command.add_argument_group("sampling")
