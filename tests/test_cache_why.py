@@ -213,3 +213,15 @@ def test_a_tokenizer_by_another_name_is_no_reason(world):
     said = reasons(world)
     assert "1 of 4 files changed" in said
     assert not re.search(r"^tokenizer|added token|there", said, re.M)
+
+
+def test_another_tokenizer_and_other_files_at_once(world):
+    reasons(world)
+    add_tokens(world, "<|im_start|>", "<|im_end|>")
+    (world.data / "f1.jsonl").write_text('{"text": "edited since"}\n')
+    (world.data / "f2.jsonl").unlink()
+    said = reasons(world).splitlines()
+    assert said[0] == "tokenizer: 2 added tokens differ (<|im_start|>, <|im_end|>)"
+    assert said[1] == f"1 of 3 files changed: {world.data / 'f1.jsonl'}"
+    assert said[2] == f"1 file removed: {world.data / 'f2.jsonl'}"
+    assert re.fullmatch(r"building 3 files, [\d.]+ k?B, about \d+ s", said[3])

@@ -29,7 +29,7 @@ from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, Watch, watching
 from tokenmill.building.seen import Seen, noted, unchanged
-from tokenmill.building.why import cost, options_told, tokenizer_told, told
+from tokenmill.building.why import cost, looks_told, options_told, tokenizer_told, told
 from tokenmill.encoding import Tokenizer, load_definition
 from tokenmill.errors import BuildError, StoreError, TokenmillError
 from tokenmill.kept import cache_folder
@@ -251,8 +251,11 @@ class Room:
             return ["everything anew, as was asked for", cost(build)]
         if said := told(build):
             return said
-        differing = [differs for earlier in self._earlier() if (differs := self._differs(earlier))]
-        return [*min(differing, key=len), cost(build)] if differing else []
+        differing = [(differs, room) for room, kept in self._earlier() if (differs := self._differs(kept))]
+        if not differing:
+            return []
+        said, room = min(differing, key=lambda one: len(one[0]))
+        return [*said, *looks_told(Seen(room, self.source), self.source), cost(build)]
 
     def _differs(self, earlier: dict[str, Any]) -> list[str]:
         said = options_told(earlier["options"], self.options)
@@ -263,16 +266,16 @@ class Room:
             old = load_definition(self.root / "stores" / earlier["store"] / "tokenizer", None)
         return [tokenizer_told(old, self.tokenizer.definition) if old else "another tokenizer", *said]
 
-    def _earlier(self) -> list[dict[str, Any]]:
-        """What was noted of builds from some of these inputs, the latest first."""
+    def _earlier(self) -> list[tuple[Path, dict[str, Any]]]:
+        """What was noted of builds from some of these inputs, and where, the latest first."""
         mine = set(self.source.inputs)
         ours = []
         for path in (self.root / "builds").glob("*/listing.json"):
             kept = noted(path.parent) if path.parent != self.folder else None
             if kept is not None and _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
                 with suppress(FileNotFoundError):  # removed since
-                    ours.append((path.stat().st_mtime_ns, kept))
-        return [kept for _, kept in sorted(ours, key=lambda one: -one[0])]
+                    ours.append((path.stat().st_mtime_ns, path.parent, kept))
+        return [(room, kept) for _, room, kept in sorted(ours, key=lambda one: -one[0])]
 
 
 def _named(name: object) -> bool:

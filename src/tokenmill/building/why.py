@@ -14,8 +14,10 @@ from tokenmill.kept import cache_folder, read_kept, write_kept
 
 if TYPE_CHECKING:
     from tokenmill.building.builder import Build
+    from tokenmill.building.seen import Seen
     from tokenmill.encoding import Tokenizer
     from tokenmill.encoding.definition import Definition
+    from tokenmill.reading import Source
 
 SHOWN = 3  # names of a list that are said
 WORTH_A_SPEED = 4 << 20  # bytes; less says more of the start than of the speed
@@ -63,6 +65,19 @@ def changes(build: Build) -> Changes:
             found.added.append(path)
     found.removed = list(gone.values())
     return found
+
+
+def looks_told(seen: Seen, source: Source) -> list[str]:
+    """How files differ, from outside, from those of a build of another making: all are to be encoded anyway."""
+    now = {file.path: (file.size, file.tag) for file in source.files}
+    then = {path: (entry.size, entry.tag) for path, entry in seen.files.items()}
+    found = Changes(
+        files=len(now),
+        changed=[path for path in now if path in then and now[path] != then[path]],
+        added=[path for path in now if path not in then],
+        removed=[path for path in then if path not in now],
+    )
+    return found.told()
 
 
 def told(build: Build) -> list[str]:
