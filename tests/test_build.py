@@ -21,6 +21,7 @@ import tokenizers
 
 import tokenmill as tm
 from tokenmill.building.plan import Care, groups, task_of
+from tokenmill.building.rows import corpus_sample
 from tokenmill.building.work import TaskRun
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
@@ -844,6 +845,14 @@ def test_a_file_is_in_a_store_whole_or_not_at_all(tokenizer_path, tmp_path):
     store = build([path, other], tokenizer_path, tmp_path / "store", shard_bytes="64KB")
     assert [entry["file"] for entry in store.failed] == [str(path)]
     assert [store.locate(i) for i in range(len(store))] == [(str(other), i) for i in range(400)]
+
+
+def test_a_huge_document_is_no_sample_of_a_corpus(tmp_path):
+    """Engines are raced on a sample of the corpus; the slowest would take a minute for one document of 30 MB."""
+    write_jsonl(tmp_path / "a.jsonl", ["one", "x" * 5_000_000, "two"])
+    source = tm.read(tmp_path / "a.jsonl")
+    tasks = [task_of(pieces, "") for pieces in groups(source, 1 << 25, head_of)]
+    assert corpus_sample(tasks, source) == ["one", "two"]
 
 
 def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):

@@ -54,8 +54,10 @@ def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
             for found in safely(piece, read_piece(piece, source, SAMPLE_BLOCK)):
                 if found.unfinished:
                     break
-                texts += found.values.to_pylist()
-                held += text_bytes(found.values)
+                # A huge document would be all of the sample, and a minute's work for the slowest engine.
+                some = [text for text in found.values.to_pylist() if len(text) <= SAMPLE_BLOCK]
+                texts += some
+                held += sum(map(len, some))
                 if held >= SAMPLE_BYTES // len(spread):
                     break
         except InputError:
