@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tokenmill.batch import BLANK, Skip, Texts, text_bytes
+from tokenmill.batch import BLANK, Skip, Texts
 from tokenmill.building.plan import Limit, Task
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
