@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.builder import Build, crew_for, up_to_date
+from tokenmill.building.builder import Build, up_to_date
 from tokenmill.building.folder import agree, check_folder, leave_no_litter, shards_are_there, without_ours
+from tokenmill.building.local import crew_for
 from tokenmill.building.lock import build_lock
 from tokenmill.building.machine import parse_size
 from tokenmill.building.progress import Progress

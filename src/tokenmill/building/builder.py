@@ -13,13 +13,11 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenmill.batch import BLANK
-from tokenmill.building.crew import Crew, Done, Failures, Inside
+from tokenmill.building.crew import Crew, Done, Failures
 from tokenmill.building.folder import forget, keep, shards_are_there
-from tokenmill.building.local import Workers
-from tokenmill.building.machine import share_out
 from tokenmill.building.plan import Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
@@ -35,10 +33,6 @@ from tokenmill.store.files import beside_of, writing
 from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
-if TYPE_CHECKING:
-    from tokenmill.building.asking import Asked
-
-SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
 RACE_BYTES = 24 << 20  # less than this is done before a race of engines on a sample of it would have paid
 
 
@@ -406,22 +400,3 @@ def up_to_date(store: Store, emit: Callable[[Event], None]) -> Store:
     counts = {"documents": len(store), "tokens": store.num_tokens}
     emit({"event": "up to date", "path": str(store.path), **counts})
     return store
-
-
-def crew_for(
-    asked: Asked, emit: Callable[[Event], None], tokenizer: Tokenizer | None = None, weight: int | None = None
-) -> Crew:
-    """Workers, unless the work (`weight` bytes of text, or all of the source) is done before they would have started.
-
-    For a slow tokenizer every core helps, however small the input; unless it lives in this process alone. Where the tokenizer
-    is not known yet, it is taken for a fast one.
-    """
-    count, share = share_out(asked.workers, asked.memory)
-    if weight is None:
-        weight = sum(map(text_weight, asked.source.files)) + (SMALL_BYTES if asked.source.streams else 0)
-    slow = tokenizer is not None and tokenizer.definition.reference == "python"
-    live = tokenizer.live if tokenizer is not None and slow else None
-    small = asked.workers is None and weight < SMALL_BYTES and not slow
-    if asked.workers == 0 or asked.is_trial or small or (tokenizer is not None and slow and tokenizer.engine == "live"):
-        return Inside(share, emit, live)
-    return Workers(count, share, emit)

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.asking import Asked, build_in
-from tokenmill.building.builder import Build, crew_for, up_to_date
+from tokenmill.building.builder import Build, up_to_date
 from tokenmill.building.folder import shards_are_there, start_anew, without_ours
+from tokenmill.building.local import crew_for
 from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, Watch, watching

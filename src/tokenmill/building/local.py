@@ -16,17 +16,23 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill import errors
-from tokenmill.building.crew import Done, Failures, Note
-from tokenmill.building.machine import BLOCK_ROOM, resident_bytes
+from tokenmill.building.crew import Crew, Done, Failures, Inside, Note
+from tokenmill.building.machine import BLOCK_ROOM, resident_bytes, share_out
 from tokenmill.building.plan import Care, Task
 from tokenmill.building.progress import human
 from tokenmill.building.sampling import Sample
 from tokenmill.encoding.engines import ONE_THREAD
 from tokenmill.events import Event
+from tokenmill.reading import text_weight
 
+if TYPE_CHECKING:
+    from tokenmill.building.asking import Asked
+    from tokenmill.encoding import Tokenizer
+
+SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
 STRIKES = 3  # deaths in one block before it is searched for the document; at one document, alone, before it is left out
 TASK_STRIKES = 15  # deaths anywhere in a task before its files are given up
 START_STRIKES = 3  # workers in a row that fail before they are ready
@@ -259,3 +265,22 @@ class Workers:
         elif self.strikes[task.id, "deaths"] >= TASK_STRIKES:
             why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
             self.failures[task.id] = [{"file": piece.file.shown, "error": why} for piece in task.pieces]
+
+
+def crew_for(
+    asked: Asked, emit: Callable[[Event], None], tokenizer: Tokenizer | None = None, weight: int | None = None
+) -> Crew:
+    """Workers, unless the work (`weight` bytes of text, or all of the source) is done before they would have started.
+
+    For a slow tokenizer every core helps, however small the input; unless it lives in this process alone. Where the tokenizer
+    is not known yet, it is taken for a fast one.
+    """
+    count, share = share_out(asked.workers, asked.memory)
+    if weight is None:
+        weight = sum(map(text_weight, asked.source.files)) + (SMALL_BYTES if asked.source.streams else 0)
+    slow = tokenizer is not None and tokenizer.definition.reference == "python"
+    live = tokenizer.live if tokenizer is not None and slow else None
+    small = asked.workers is None and weight < SMALL_BYTES and not slow
+    if asked.workers == 0 or asked.is_trial or small or (tokenizer is not None and slow and tokenizer.engine == "live"):
+        return Inside(share, emit, live)
+    return Workers(count, share, emit)

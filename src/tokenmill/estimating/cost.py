@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tokenmill.building.asking import SHARD_BYTES, SLOW_SHARD_BYTES
-from tokenmill.building.builder import RACE_BYTES, SMALL_BYTES
+from tokenmill.building.builder import RACE_BYTES
+from tokenmill.building.local import SMALL_BYTES
 from tokenmill.building.machine import PARENT_BYTES, parse_size, resident_bytes, share_out
 from tokenmill.building.rows import safely
 from tokenmill.encoding import Tokenizer
