@@ -225,3 +225,19 @@ def test_another_tokenizer_and_other_files_at_once(world):
     assert said[1] == f"1 of 3 files changed: {world.data / 'f1.jsonl'}"
     assert said[2] == f"1 file removed: {world.data / 'f2.jsonl'}"
     assert re.fullmatch(r"building 3 files, [\d.]+ k?B, about \d+ s", said[3])
+
+
+def test_a_file_that_failed_is_tried_again(world):
+    """It did not change, and nobody says that it did."""
+    broken = world.data / "f9.jsonl.gz"
+    broken.write_bytes(b"no gzip at all")
+    reasons(world)
+    said = reasons(world)
+    assert f"1 file tried again: {broken}" in said
+    assert "changed" not in said
+
+
+def test_a_trial_says_nothing_of_the_whole(world):
+    reasons(world, max_documents=1)
+    assert reasons(world) == ""
+    assert "max_documents: None there, 2 now" in reasons(world, max_documents=2)

@@ -76,6 +76,22 @@ def test_run_for_people(here, capsys):
     assert "    loader = tm.recipe('recipe.yaml', set=['load.global_batch_size=1000']).loader('train')" in shown
 
 
+def test_run_says_how_often_the_rows_of_a_source_come(here, capsys):
+    """By weight a small source is repeated, and of a large one some rows are left out: as the loader gives them."""
+    changes = ["sources.code.weight=6", "split=null", "load.global_batch_size=1"]
+    given = [part for change in changes for part in ("--set", change)]
+    assert main(["run", "recipe.yaml", *given, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["splits"]["train"]
+    loader = tm.recipe("recipe.yaml", set=changes).loader(epochs=1)
+    for _ in loader:
+        pass
+    for name, rows in told["rows_of"].items():
+        assert told["times_of"][name] == pytest.approx(loader.progress()["epochs"][name], abs=1.5 / rows)
+    assert told["times_of"]["code"] > 2 > 1 > told["times_of"]["web"]
+    assert main(["run", "recipe.yaml", *given]) == 0
+    assert re.search(r"train: by their weights, .*: web 0\.\d times, code [23]\.\d times", capsys.readouterr().out)
+
+
 def test_check_builds_nothing(here, capsys, tokenizer_path):
     assert main(["run", "recipe.yaml", "--check"]) == 0
     assert capsys.readouterr().out == "ok: web has 1 file of 2.1 kB, code has 1 file of 1.1 kB\n"
@@ -97,6 +113,7 @@ def test_check_builds_nothing(here, capsys, tokenizer_path):
         (["tokenizer=web.jsonl"], "web.jsonl is not valid JSON"),
         (["sources.web={store: gone, weight: 1}"], "--set sources.web={store: gone, weight: 1}: sources.web: "),
         (["sources.web.separator=x"], "sources.web: separator goes with plain text"),
+        (["sources.code.text=body"], "line 3: sources.code: "),
     ],
 )
 def test_check_finds_what_is_wrong(here, capsys, changes, complaint):

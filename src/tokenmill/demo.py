@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import os
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -34,6 +36,8 @@ def demo(out: str) -> int:
     store = build(source, demo_tokenizer(), out)
     file, row = store.locate(len(store) // 2)
     print(printable(info_table(info(out))))
+    if shutil.which("tokenmill") is None:
+        print(f"\nFor the command tokenmill: . {os.path.relpath(sys.prefix)}/bin/activate")
     print(f"""
 This is a store. Go on with:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}

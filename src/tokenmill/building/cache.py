@@ -38,6 +38,7 @@ from tokenmill.reading import check_fields
 from tokenmill.store import Manifest, Store, read_manifest, verify_store
 from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
 from tokenmill.store.hold import USED, hold
+from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES
 
 KEY = 16  # hex digits of a digest that names enough
@@ -273,7 +274,9 @@ class Room:
         ours = []
         for path in (self.root / "builds").glob("*/listing.json"):
             kept = noted(path.parent) if path.parent != self.folder else None
-            if kept is not None and _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
+            if kept is None or any(kept["options"].get(name) is not None for name in TRIAL):
+                continue  # a trial says nothing of the whole
+            if _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
                 with suppress(FileNotFoundError):  # removed since
                     ours.append((path.stat().st_mtime_ns, path.parent, kept))
         return [(room, kept) for _, room, kept in sorted(ours, key=lambda one: -one[0])]

@@ -90,7 +90,7 @@ class Terminal:
                 " files are taken; name them by a glob, or say --format text"
             )
         if event["done"]:
-            self.say(f"resuming: {event['done']:,} of {some(event['shards'], 'shard')} done already")
+            self.say(f"{event['done']:,} of {some(event['shards'], 'shard')} there already")
 
     def on_why(self, event: Event) -> None:
         self.say("; ".join(event["reasons"]))
@@ -151,11 +151,14 @@ class Terminal:
         seconds = max(event["seconds"], 1e-9)
         quarantined = sum(event["quarantined"].values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in event["quarantined"].items())
+        rate = f" ({human(self.text / seconds)} of text a second)" if self.text else ""
         self.say(
-            f"done in {seconds:.1f} s ({human(self.text / seconds)} of text a second):"
+            f"done in {seconds:.1f} s{rate}:"
             f" {event['documents'] + quarantined:,} documents in = {event['documents']:,} out + {quarantined:,} quarantined"
             f"{f' ({reasons})' if reasons else ''}; {event['tokens']:,} tokens"
         )
+        if not event["documents"]:
+            self.say("the store is empty: no document was taken (is a limit smaller than the first document?)")
         if event["special_documents"]:
             became = "their ids" if event["specials"] == "parse" else "ordinary text"
             self.say(

@@ -18,6 +18,7 @@ from tokenmill.errors import LockedError, MissingStoreError, StoreError
 from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.files import beside_of
 from tokenmill.store.hold import USED
+from tokenmill.store.manifest import TRIAL
 
 FORGOTTEN = 24 * 3600.0  # seconds after which text that a dead process wrote down is nobody's any more
 
@@ -121,6 +122,7 @@ def _facts(path: Path) -> dict[str, Any]:
         return {"complete": False, "problem": str(error)}
     return {
         "complete": manifest.complete,
+        "trial": any(manifest.options.get(name) is not None for name in TRIAL),
         "documents": manifest.documents,
         "tokens": manifest.tokens,
         "tokenizer": manifest.tokenizer["name"],

@@ -33,12 +33,13 @@ class Changes:
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)  # that could not be read the last time
 
     def told(self) -> list[str]:
         said = []
         if self.changed:
             said.append(f"{len(self.changed):,} of {some(self.files, 'file')} changed: {_some_of(self.changed)}")
-        for names, what in ((self.added, "added"), (self.removed, "removed")):
+        for names, what in ((self.added, "added"), (self.removed, "removed"), (self.again, "tried again")):
             if names:
                 said.append(f"{some(len(names), 'file')} {what}: {_some_of(names)}")
         if self.renamed:
@@ -58,7 +59,7 @@ def changes(build: Build) -> Changes:
     for path, contents in now.items():
         if path in then:
             if contents != then[path]:
-                found.changed.append(path)
+                (found.changed if then[path] else found.again).append(path)
         elif (old := gone.pop(frozenset(contents.items()), None)) is not None:
             found.renamed.append((old, path))
         else:

@@ -79,7 +79,7 @@ def _list(options: argparse.Namespace) -> int:
     lines = []
     for one in kept:
         facts = one.facts
-        state = "" if facts["complete"] else "   not complete"
+        state = ("" if facts["complete"] else "   not complete") + ("   a trial" if facts.get("trial") else "")
         size = human(one.nbytes) + (f", {human(one.own_bytes)} its own" if one.own_bytes < one.nbytes else "")
         lines.append(f"{one.name}   {size}, used {_ago(one.used)}{state}")
         if "problem" in facts:
@@ -185,7 +185,9 @@ def _verify(options: argparse.Namespace) -> int:
         for name, damages in damaged.items():
             for damage in damages:
                 print(printable(f"damaged: {name}: {damage}"))
-            print(f"be rid of it with: tokenmill cache remove {name} (the next build makes it again)")
+        if damaged:  # all at once: they may share what is damaged, and a build takes from those that are left
+            it, names = "them" if len(damaged) > 1 else "it", " ".join(damaged)
+            print(printable(f"be rid of {it} with: tokenmill cache remove {names} (the next build makes {it} again)"))
         if not damaged:
             print(f"{some(len(found), 'store')}: every bit is as it was written")
     return 3 if damaged else 0

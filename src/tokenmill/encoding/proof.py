@@ -298,7 +298,8 @@ def _fastest(definition: Definition, verdicts: list[Verdict], rates: dict[str, f
         why = f"no other engine can run it ({'; '.join(refused)})" if refused and not proved else "it is the reference"
     else:
         where = "a sample of this corpus" if is_corpus else "a sample of code"
-        race = f"; fastest on {where} (MB/s a core: {shown})" if shown else ""
+        close = "" if rates.get(best, 0) >= max(rates.values(), default=0) else "about the "
+        race = f"; {close}fastest on {where} (MB/s a core: {shown})" if shown else ""
         out = f"; refused: {'; '.join(refused)}" if refused else ""
         why = f"{proved[best].why}{race}{out}"
     guard = proved[best].guard if best in proved else ()

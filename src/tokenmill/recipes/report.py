@@ -6,14 +6,17 @@ import os
 from typing import Any
 
 from tokenmill.errors import UsageError
+from tokenmill.reading import check_fields
 from tokenmill.recipes.running import Recipe
 from tokenmill.store import Store
 
 Facts = dict[str, Any]
+UNEVEN = 0.05  # from once an epoch: worth a line
 
 
 def check(recipe: Recipe) -> Facts:
-    """The cheap checks of what lies outside the recipe: its files are there, its stores open, its tokenizer can be found.
+    """The cheap checks of what lies outside the recipe: its files are there and have the fields, its stores open, its
+    tokenizer can be found.
 
     A tokenizer on the Hub is not asked for: only its name is looked at, and `tokenizer_found` is False.
     """
@@ -22,6 +25,8 @@ def check(recipe: Recipe) -> Facts:
         if isinstance(found, Store):
             sources[name] = {"store": str(found.path), "documents": len(found), "tokens": found.num_tokens}
         else:
+            with recipe.naming(name):
+                check_fields(found)
             sources[name] = {"files": len(found.files), "bytes": found.num_bytes}
     spec = recipe.tokenizer
     local = spec is not None and os.path.isabs(spec)  # a path, which is there
@@ -64,12 +69,26 @@ def _split_facts(recipe: Recipe, split: str) -> Facts:
         "tokens": sum(stats.tokens for _, stats in told.values()),
         "fill": 1 - sum(stats.padding for _, stats in told.values()) / positions if positions else 1.0,
         "rows_of": {name: count for name, (count, _) in told.items()},
+        "times_of": _times(recipe, {name: count for name, (count, _) in told.items()}),
     }
     try:
         one = recipe.loader(split, epochs=1, rank=0, world_size=1, prefetch=0, device=None, pin_memory=False)
         return {**found, "batches": len(one)}
     except UsageError as error:
         return {**found, "batches": None, "no_batches": str(error)}
+
+
+def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
+    """How often each row of a source comes in an epoch, which is as long as all sources together."""
+    weights: dict[str, float] = {
+        name: recipe.says.sources[name]["weight"]
+        for name in rows
+        if recipe.says.sources[name].get("weight") is not None
+    }
+    if len(rows) < 2 or len(weights) < len(rows):
+        return dict.fromkeys(rows, 1.0)
+    total, whole = sum(rows.values()), sum(weights.values())
+    return {name: weights[name] / whole * total / count if count else 0.0 for name, count in rows.items()}
 
 
 def python(path: str, changes: list[str], split: str) -> list[str]:
@@ -89,6 +108,10 @@ def table(told: Facts) -> str:
     for name, each in told["splits"].items():
         batches = "-" if each["batches"] is None else f"{each['batches']:,}"
         splits.append([name, f"{each['rows']:,}", f"{each['tokens']:,}", f"{100 * each['fill']:.2f}%", batches])
+        uneven = {source: times for source, times in each["times_of"].items() if abs(times - 1) > UNEVEN}
+        if uneven:
+            often = ", ".join(f"{source} {times:.1f} times" for source, times in uneven.items())
+            notes.append(f"{name}: by their weights, the rows of a source come in an epoch: {often}")
         if each["batches"] is None:
             notes.append(f"{name}: {each['no_batches']}")
     return "\n".join(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,15 +58,21 @@ class Recipe:
         """What each source names: files that were found, or a store. Costs one stat per file; nothing is read."""
         found: dict[str, Source | Store] = {}
         for name, source in self.says.sources.items():
-            try:
+            with self.naming(name):
                 if "store" in source:
                     found[name] = open_store(self._path(source["store"]))
                 else:
                     options = {key: source[key] for key in READ if key in source}
                     found[name] = read(*map(self._input, source["path"]), **options)
-            except TokenmillError as error:
-                raise type(error)(f"{self.says.places[f'sources.{name}']}: sources.{name}: {error}") from error
         return found
+
+    @contextmanager
+    def naming(self, name: str) -> Iterator[None]:
+        """Whatever is wrong with a source is told with its name and its line."""
+        try:
+            yield
+        except TokenmillError as error:
+            raise type(error)(f"{self.says.places[f'sources.{name}']}: sources.{name}: {error}") from error
 
     def stores(self) -> dict[str, Store]:
         """The store of each source: the one that is there, brought up to date, or a new one."""
@@ -86,10 +93,8 @@ class Recipe:
                 continue
             if tokenizer is None:
                 tokenizer = load_tokenizer(self.tokenizer, options.get("engine"), options.get("specials"))
-            if out is None:
-                found[name] = build(given, tokenizer, **options)
-            else:
-                found[name] = build(given, tokenizer, self._path(out) / name, **options)
+            with self.naming(name):
+                found[name] = build(given, tokenizer, None if out is None else self._path(out) / name, **options)
         return found
 
     @property
