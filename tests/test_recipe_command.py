@@ -78,7 +78,7 @@ def test_run_for_people(here, capsys):
 
 def test_run_says_how_often_the_rows_of_a_source_come(here, capsys):
     """By weight a small source is repeated, and of a large one some rows are left out: as the loader gives them."""
-    changes = ["sources.code.weight=6", "split=null", "load.global_batch_size=1"]
+    changes = ["sources.code.weight=6", "split={eval: 0.01}", "load.global_batch_size=1"]
     given = [part for change in changes for part in ("--set", change)]
     assert main(["run", "recipe.yaml", *given, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["splits"]["train"]
