@@ -391,7 +391,7 @@ def test_limit_within_messy_rows(tokenizer_path, tmp_path):
 
 def truncate_gz(path: Path, texts: list[str]) -> bytes:
     """Write a .gz cut short; returns what it should have been."""
-    whole = gzip.compress("".join(json.dumps({"text": text}) + "\n" for text in texts).encode())
+    whole = gzip.compress("".join(json.dumps({"text": text}) + "\n" for text in texts).encode(), mtime=0)
     path.write_bytes(whole[: len(whole) // 2])
     return whole
 
