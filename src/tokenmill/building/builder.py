@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenmill.batch import BLANK
 from tokenmill.building.crew import Crew, Done, Failures
-from tokenmill.building.folder import forget, keep, shards_are_there
+from tokenmill.building.folder import forget, keep, manifest_of, shards_are_there
 from tokenmill.building.plan import Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.rows import corpus_key, corpus_sample, locate
@@ -25,10 +25,10 @@ from tokenmill.building.sampling import Sample, Sampling
 from tokenmill.building.seen import Seen, heads, with_contents
 from tokenmill.building.why import note_speed
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
-from tokenmill.errors import CorruptError, DifferenceError, StoreError, TokenmillError
+from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
 from tokenmill.events import Event
 from tokenmill.reading import Piece, Source, text_weight
-from tokenmill.store import Manifest, Store, is_done, read_manifest, read_receipt
+from tokenmill.store import Manifest, Store, is_done, read_receipt
 from tokenmill.store.files import beside_of, writing
 from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -65,6 +65,7 @@ class Build:
         self.limit = None if limits == [None] * len(limits) else Limit(*limits)
         self.tasks: list[Task] = []
         self.todo: list[Task] = []
+        self.lent: dict[str, Path] = {}  # shards that are elsewhere, by name, and in which folder
         self.trial: Iterator[tuple[Piece, ...]] = iter(())
         whole = seen[0].files if seen[0].is_whole else {}
         self.before = {path: dict(entry.contents) for path, entry in whole.items()}  # as it was found
@@ -88,17 +89,15 @@ class Build:
         known = with_contents(planned, self.source, self.seen, rehash=rehash, read_all=unknown, checking=checking)
         self.tasks = [task_of(pieces, self.making) for pieces in known]
         there = {task.id: self._shards_with(task) for task in self.tasks}
+        self.lent = {name: shards for name, shards in there.items() if shards is not None and shards != self.shards}
         missing = {task.id: task for task in self.tasks if there[task.id] is None}
         held = self._held({piece.content for task in missing.values() for piece in task.pieces if piece.content})
         for task in missing.values():
             pieces = tuple(replace(piece, held=held.get(piece.content or "")) for piece in task.pieces)
             self.todo.append(replace(task, pieces=pieces))
         if self.published is None:
-            lent = Counter(shards for shards in there.values() if shards not in (None, self.shards))
-            for shards, _ in lent.most_common(1):
-                with suppress(StoreError):
-                    assert shards is not None
-                    self.kin = read_manifest(shards.parent)
+            for shards, _ in Counter(self.lent.values()).most_common(1):
+                self.kin = manifest_of(shards.parent)
 
     @property
     def weight(self) -> int:
@@ -202,12 +201,9 @@ class Build:
 
     def _take_shards(self) -> None:
         """Shards that are elsewhere come here by a link, the receipt last; where there are no links, as a copy."""
-        for task in {task.id: task for task in self.tasks if task.known}.values():
-            shards = self._shards_with(task)
-            if shards is None or shards == self.shards:
-                continue
+        for name, shards in self.lent.items():
             for suffix in (".npy", ".ends.npy", ".json"):
-                there, here = shards / f"{task.id}{suffix}", self.shards / f"{task.id}{suffix}"
+                there, here = shards / f"{name}{suffix}", self.shards / f"{name}{suffix}"
                 here.unlink(missing_ok=True)
                 try:
                     os.link(there, here)

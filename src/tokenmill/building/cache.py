@@ -24,7 +24,7 @@ from typing import Any
 
 from tokenmill.building.asking import Asked, build_in
 from tokenmill.building.builder import Build, up_to_date
-from tokenmill.building.folder import shards_are_there, start_anew, without_ours
+from tokenmill.building.folder import manifest_of, shards_are_there, start_anew, without_ours
 from tokenmill.building.local import crew_for
 from tokenmill.building.lock import build_lock
 from tokenmill.building.plan import making
@@ -32,13 +32,13 @@ from tokenmill.building.progress import Progress, Watch, watching
 from tokenmill.building.seen import Seen, noted, unchanged
 from tokenmill.building.why import cost, looks_told, options_told, tokenizer_told, told
 from tokenmill.encoding import Tokenizer, load_definition
-from tokenmill.errors import BuildError, StoreError, TokenmillError
+from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.kept import cache_folder
 from tokenmill.reading import check_fields
-from tokenmill.store import Manifest, Store, read_manifest, verify_store
+from tokenmill.store import Store, read_manifest, verify_store
 from tokenmill.store.files import beside_of, canonical, digest, write_atomically, writing
 from tokenmill.store.hold import USED, hold
-from tokenmill.store.manifest import TRIAL
+from tokenmill.store.manifest import trial_of
 from tokenmill.store.sources import SOURCES
 
 KEY = 16  # hex digits of a digest that names enough
@@ -186,7 +186,7 @@ class Room:
             self.source,
             self.tokenizer,
             self.options,
-            _manifest(work),
+            manifest_of(work),
             seen,
             donors=[store / "shards" for store in donors],
         )
@@ -210,7 +210,7 @@ class Room:
         if not _named(name):
             return None
         path = self.root / "stores" / name
-        held, manifest = hold(path), _manifest(path)
+        held, manifest = hold(path), manifest_of(path)
         if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
             return None
         sources = self.folder / Path(names).name if names else None
@@ -242,7 +242,7 @@ class Room:
 
     def _is_sound(self, place: Path) -> bool:
         """Whether a store is there already, so that another of the same name need not take its place under those who use it."""
-        there = _manifest(place)
+        there = manifest_of(place)
         if there is None or not shards_are_there(place, there):
             return False
         return not self.asked.force or not verify_store(place)  # who asks for it anew may well doubt its bits
@@ -260,7 +260,7 @@ class Room:
         return [*said, *looks_told(Seen(room, self.source), self.source), cost(build)]
 
     def _differs(self, earlier: dict[str, Any]) -> list[str]:
-        said = options_told(earlier["options"], self.options)
+        said = options_told(earlier["options"], self.options, but=("tokenizer",))
         if earlier["options"]["tokenizer"] == self.options["tokenizer"]:
             return said
         old = None
@@ -274,7 +274,7 @@ class Room:
         ours = []
         for path in (self.root / "builds").glob("*/listing.json"):
             kept = noted(path.parent) if path.parent != self.folder else None
-            if kept is None or any(kept["options"].get(name) is not None for name in TRIAL):
+            if kept is None or trial_of(kept["options"]):
                 continue  # a trial says nothing of the whole
             if _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
                 with suppress(FileNotFoundError):  # removed since
@@ -296,13 +296,6 @@ def _is_named_well(path: Path) -> bool:
         return _name_of_names(path.read_bytes()) == path.name
     except OSError:
         return False
-
-
-def _manifest(folder: Path) -> Manifest | None:
-    try:
-        return read_manifest(folder)
-    except StoreError:
-        return None
 
 
 def _store_name(made: str, shards: list[str], failed: list[str] | None = None) -> str:

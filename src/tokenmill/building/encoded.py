@@ -30,6 +30,7 @@ class Encoded:
 
     def commit(self, made: str, journal: Journal) -> str:
         """Make it durable. Returns the shard's name; a shard of that name that is there already stays as it is."""
+        journal.note(self.task, self.contents)
         name = self.task.id
         if not self.task.known or self.failed:
             contents: Any = [piece["content"] for piece in self.facts["pieces"]]
@@ -39,9 +40,7 @@ class Encoded:
             there = read_receipt(self.writer.folder, name)
             if there is not None and is_done(self.writer.folder, there):
                 self.writer.discard()
-                journal.note(self.task, self.contents)
                 return name
-        journal.note(self.task, self.contents)
         self.writer.commit(name, **self.facts)
         return name
 

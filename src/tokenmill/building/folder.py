@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.building.why import options_told
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.kept import cache_folder
@@ -48,6 +49,14 @@ def _spellings(folder: Path, source: Source) -> Iterator[str]:
             yield os.path.join(item, real.removeprefix(within))
 
 
+def manifest_of(folder: Path) -> Manifest | None:
+    """The manifest of a store, if there is a sound one."""
+    try:
+        return read_manifest(folder)
+    except StoreError:
+        return None
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a folder that holds something else."""
     if not folder.exists():
@@ -82,11 +91,7 @@ def agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str,
         return None
     if not old.shard_ids and not any((folder / "shards").glob("*.json")):
         return None  # begun, and nothing done: nothing to lose
-    differs = [
-        f"{key}: {old.options.get(key)!r} there, {options.get(key)!r} now"
-        for key in sorted(old.options.keys() | options.keys())
-        if old.options.get(key) != options.get(key)
-    ]
+    differs = options_told(old.options, options)
     if old.tokenizer["fingerprint"] != tokenizer.fingerprint:
         differs.append(f"tokenizer name: {old.tokenizer['name']} there, {tokenizer.name} now")
     gone = [name for name in old.source["inputs"] if name not in source.inputs]

@@ -16,7 +16,7 @@ from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import EventLog, read_events
 from tokenmill.reading import Source, read
 from tokenmill.store import Damage, Manifest, read_manifest
-from tokenmill.store.manifest import TRIAL
+from tokenmill.store.manifest import trial_of
 
 
 def repair(folder: Path, damages: list[Damage]) -> None:
@@ -43,7 +43,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
 
 def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
     """The build that made this store, planned anew; an error if it would make another."""
-    is_trial = any(before.options[name] is not None for name in TRIAL)
+    is_trial = bool(trial_of(before.options))
     if is_trial or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
         what = "only a trial" if is_trial else "built from text that is not in files"
         raise StoreError(f"{folder} was {what}: build it again in the same way; every undamaged shard is kept")

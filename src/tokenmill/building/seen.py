@@ -114,9 +114,6 @@ class Seen:
         write_kept(self.folder / "seen.json", {"version": VERSION, "way": self.way, "files": rows})
         facts["settled"] = all(settled(file.tag, source.looked_at) for file in source.files)
         write_kept(self.folder / "listing.json", {"version": VERSION, "listing": listing(source), **facts})
-        self.forget_journals()
-
-    def forget_journals(self) -> None:
         for journal in self.folder.glob("seen.*.jsonl"):
             journal.unlink(missing_ok=True)
 
@@ -202,16 +199,15 @@ def with_contents(
     those seen, else it cannot be the same. `read_all` (nothing is known of shards that are there) and `rehash` (nothing is
     believed) have all of them read. `checking` is told how many files and bytes that is.
     """
-    first = seen[0]
     paths = frozenset().union(*(one.paths for one in seen))
     sizes = frozenset().union(*(one.sizes for one in seen))
-    found: dict[tuple[str, Range], str] = {}
+    found: dict[Piece, str] = {}
     doubtful: list[Piece] = []
     planned = list(groups)
     for piece in (piece for group in planned for piece in group):
         content = None if rehash else next((known for one in seen if (known := one.content(piece))), None)
         if content is not None:
-            found[piece.file.path, (piece.start, piece.stop)] = content
+            found[piece] = content
         elif read_all or piece.file.path in paths or piece.file.size in sizes:
             doubtful.append(piece)
     if doubtful:
@@ -220,17 +216,10 @@ def with_contents(
         with ThreadPoolExecutor(usable_cores()) as pool:
             for piece, content in zip(doubtful, pool.map(lambda piece: _content(piece, source), doubtful), strict=True):
                 if content is not None:
-                    found[piece.file.path, (piece.start, piece.stop)] = content
-    complete = []
-    for group in planned:
-        pieces = tuple(
-            replace(piece, content=found.get((piece.file.path, (piece.start, piece.stop)))) for piece in group
-        )
-        for piece in pieces:
-            if piece.content is not None:
-                first.note(piece, source.looked_at, piece.content)
-        complete.append(pieces)
-    return complete
+                    found[piece] = content
+    for piece, content in found.items():
+        seen[0].note(piece, source.looked_at, content)
+    return [tuple(replace(piece, content=found.get(piece)) for piece in group) for group in planned]
 
 
 def _content(piece: Piece, source: Source) -> str | None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tokenmill.errors import LockedError, MissingStoreError, StoreError
 from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.files import beside_of
 from tokenmill.store.hold import USED
-from tokenmill.store.manifest import TRIAL
+from tokenmill.store.manifest import trial_of
 
 FORGOTTEN = 24 * 3600.0  # seconds after which text that a dead process wrote down is nobody's any more
 
@@ -55,14 +55,9 @@ def total_bytes(root: Path) -> int:
     return sum({**_files(root / "stores"), **_files(root / "builds")}.values())
 
 
-def remove(root: Path, names: Iterable[str]) -> int:
+def remove(root: Path, names: list[str]) -> int:
     """Take stores out of the cache; one that is in use is an error. Returns the bytes that became free."""
-    by_name = {kept.name: kept for kept in shelf(root)}
-    chosen = []
-    for name in names:
-        if name not in by_name:
-            raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
-        chosen.append(by_name[name])
+    chosen = _chosen(root, shelf(root), names)
     before = total_bytes(root)
     left = [kept.name for kept in chosen if not _removed(kept) and kept.path.exists()]
     _sweep(root)
@@ -75,12 +70,12 @@ def prune(root: Path, max_bytes: int) -> list[Kept]:
     """Remove what was not used for longest until the rest fits; what is in use stays. Returns what was removed."""
     _sweep(root)
     total = total_bytes(root)
-    shared = Counter(file for kept in shelf(root) for file in _files(kept.path))
+    oldest_first = [(kept, _files(kept.path)) for kept in reversed(shelf(root))]
+    shared = Counter(file for _, files in oldest_first for file in files)
     gone: list[Kept] = []
-    for kept in reversed(shelf(root)):
+    for kept, files in oldest_first:
         if total <= max_bytes:
             break
-        files = _files(kept.path)
         if _removed(kept):
             gone.append(kept)
             shared.subtract(files.keys())
@@ -89,13 +84,18 @@ def prune(root: Path, max_bytes: int) -> list[Kept]:
     return gone
 
 
-def verify(root: Path, names: Iterable[str] = ()) -> dict[str, list[Damage]]:
+def verify(root: Path, names: list[str]) -> dict[str, list[Damage]]:
     """Every store, or those that are named, read through and compared with its checksums: what is wrong, by name."""
-    there = {kept.name: kept.path for kept in sorted(shelf(root), key=lambda kept: kept.name) if kept.is_store}
-    for name in names:
-        if name not in there:
-            raise MissingStoreError(f"no {name} in the cache {root}; see: tokenmill cache list")
-    return {name: _verified(there[name]) for name in names or there}
+    there = sorted((kept for kept in shelf(root) if kept.is_store), key=lambda kept: kept.name)
+    return {kept.name: _verified(kept.path) for kept in _chosen(root, there, names) or there}
+
+
+def _chosen(root: Path, there: list[Kept], names: list[str]) -> list[Kept]:
+    by_name = {kept.name: kept for kept in there}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise MissingStoreError(f"no {missing[0]} in the cache {root}; see: tokenmill cache list")
+    return [by_name[name] for name in names]
 
 
 def _verified(path: Path) -> list[Damage]:
@@ -122,7 +122,7 @@ def _facts(path: Path) -> dict[str, Any]:
         return {"complete": False, "problem": str(error)}
     return {
         "complete": manifest.complete,
-        "trial": any(manifest.options.get(name) is not None for name in TRIAL),
+        "trial": bool(trial_of(manifest.options)),
         "documents": manifest.documents,
         "tokens": manifest.tokens,
         "tokenizer": manifest.tokenizer["name"],

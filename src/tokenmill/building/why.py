@@ -118,12 +118,12 @@ def _speed_path(tokenizer: Tokenizer) -> Any:
     return cache_folder() / "speeds" / f"{tokenizer.fingerprint}.json"
 
 
-def options_told(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Options that differ, the tokenizer's own left out."""
+def options_told(old: dict[str, Any], new: dict[str, Any], but: tuple[str, ...] = ()) -> list[str]:
+    """Options that differ, but for some that are told in other words."""
     return [
         f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
         for name in sorted(old.keys() | new.keys())
-        if name != "tokenizer" and old.get(name) != new.get(name)
+        if name not in but and old.get(name) != new.get(name)
     ]
 
 

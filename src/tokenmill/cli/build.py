@@ -110,11 +110,20 @@ def _build(options: argparse.Namespace) -> int:
     else:
         store = build_in(Path(options.out), asked, progress)
     print_info(str(options.out or store.path), options.json)
-    if store.failed:
-        files = f"{len(store.failed)} input {'file' if len(store.failed) == 1 else 'files'}"
-        print(f"{files} failed; run the same command to try again, or go on with the others", file=sys.stderr)
-        return FAILED_FILES
-    return 0
+    return failed_files(len(store.failed))
+
+
+def failed_files(count: int) -> int:
+    """The exit code of a command that builds, and a line where input files failed."""
+    if not count:
+        return 0
+    from tokenmill.building.progress import some
+
+    print(
+        f"{some(count, 'input file')} failed; run the same command to try again, or go on with the others",
+        file=sys.stderr,
+    )
+    return FAILED_FILES
 
 
 def asked_of(options: argparse.Namespace) -> dict[str, Any]:

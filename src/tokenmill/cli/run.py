@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from tokenmill.cli.build import FAILED_FILES
+from tokenmill.cli.build import failed_files
 from tokenmill.errors import UsageError
 from tokenmill.events import printable
 
@@ -56,12 +55,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(told, indent=1))
     else:
         print(printable("\n".join([report.table(told), "", "in Python:", *(f"    {line}" for line in told["python"])])))
-    failed = sum(source["failed"] for source in told["sources"].values())
-    if failed:
-        count = f"{failed} input {'file' if failed == 1 else 'files'}"
-        print(f"{count} failed; run the same command to try again, or go on with the others", file=sys.stderr)
-        return FAILED_FILES
-    return 0
+    return failed_files(sum(source["failed"] for source in told["sources"].values()))
 
 
 def _found(sources: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokenmill.store.manifest import TRIAL, read_manifest
+from tokenmill.store.manifest import read_manifest, trial_of
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "text_bytes": manifest.text_bytes,
         "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,
         "special_documents": manifest.special_documents,
-        "trial": {name: limit for name in TRIAL if (limit := manifest.options.get(name)) is not None},
+        "trial": trial_of(manifest.options),
         "source": manifest.source,
         "options": manifest.options,
     }

@@ -18,6 +18,11 @@ TRIAL = ("max_rows", "max_documents", "max_tokens")  # options that stop a build
 SEAL = b',\n"checksum": '
 
 
+def trial_of(options: dict[str, Any]) -> dict[str, int]:
+    """Where a build with these options stops early; nothing for one of the whole."""
+    return {name: limit for name in TRIAL if (limit := options.get(name)) is not None}
+
+
 @dataclass(slots=True, kw_only=True)
 class Manifest:
     """The whole of a store in numbers. Shards are columns, so that a million of them still open quickly.
