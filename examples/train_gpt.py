@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tokenmill as tm
-from tokenmill.demo import demo_tokenizer
+from tokenmill.demo_data import demo_tokenizer
 
 SHAPE = ("layers", "width", "heads", "seq_len", "strategy", "batch_size")  # what a checkpoint and its run must agree on
 
@@ -129,7 +129,7 @@ def packed(args: argparse.Namespace) -> tm.View:
     if args.strategy == "concat":  # one long text, cut every seq_len tokens: no need of positions and documents
         looks: dict[str, Any] = {"labels": "shifted", "fields": ("input_ids", "labels")}
     else:
-        looks = {"labels": "shifted", "strategy": args.strategy, "no_loss": ("padding", "first")}
+        looks = {"labels": "shifted", "strategy": args.strategy, "mask_labels": ("padding", "first")}
     if args.pretokenized:
         return tm.pack(args.pretokenized, args.seq_len, **looks)
     texts = tuple(args.texts) or (str(Path(sysconfig.get_path("stdlib")) / "*.py"),)

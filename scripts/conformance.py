@@ -21,11 +21,11 @@ from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # the reference takes all cores: it is most of the work
 
-from tokenmill.batch import text_array
 from tokenmill.bench.builds import corpus_texts
+from tokenmill.documents import text_array
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.encoding.probes import probes
-from tokenmill.encoding.proof import differing
+from tokenmill.encoding.selection import differing
 from tokenmill.errors import TokenmillError
 
 KINDS = ("byte-level BPE", "SentencePiece BPE", "WordPiece", "Unigram")
@@ -77,7 +77,7 @@ def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, i
     tokenizer = load_tokenizer(spec)
     found: list[tuple[str, int, int]] = []
     for policy in ("parse", "text"):
-        ready = load_tokenizer(tokenizer, specials=policy)
+        ready = load_tokenizer(tokenizer, special_tokens=policy)
         suite = [*probes(ready.definition), *(text for some in texts.values() for text in some)]
         values = text_array(suite)
         right = load_tokenizer(ready, engine="reference").encoder().run(values)

@@ -20,7 +20,7 @@ import tiktoken
 import tiktoken.load
 from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS
 
-from tokenmill.encoding.ranks import recover_merges, spelled
+from tokenmill.encoding.tiktoken_bpe import recover_merges, spelled
 
 
 def fill_cache(package: Path, folder: Path) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-
 from tokenizer_kinds import KINDS
-from tokenmill.demo import demo_tokenizer
+
+from tokenmill.demo_data import demo_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenmill.building import build as build
     from tokenmill.encoding import Tokenizer as Tokenizer
     from tokenmill.encoding import load_tokenizer as load_tokenizer
-    from tokenmill.estimating.estimate import estimate as estimate
+    from tokenmill.estimating.api import estimate as estimate
     from tokenmill.loading import Loader as Loader
     from tokenmill.loading import load as load
     from tokenmill.loading import mix as mix
@@ -37,7 +37,7 @@ _HOMES = {
     "View": ("tokenmill.packing", "View"),
     "build": ("tokenmill.building", "build"),
     "errors": ("tokenmill.errors", None),
-    "estimate": ("tokenmill.estimating.estimate", "estimate"),
+    "estimate": ("tokenmill.estimating.api", "estimate"),
     "load": ("tokenmill.loading", "load"),
     "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
     "mix": ("tokenmill.loading", "mix"),

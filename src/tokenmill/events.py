@@ -17,11 +17,6 @@ Event = dict[str, Any]
 Sink = Callable[[Event], None]
 
 
-def printable(text: str) -> str:
-    """Text from a corpus or a file name, safe for a terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
 class EventLog:
     """Appends events to a file. A line cut short by a crash is cut away when the log is opened again."""
 

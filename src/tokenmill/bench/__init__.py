@@ -19,7 +19,7 @@ from tokenmill.bench.cache import cache_table, measure_cache
 from tokenmill.bench.engines import engines_table, measure_engines
 from tokenmill.bench.loading import loading_table, measure_loading
 from tokenmill.bench.packing import LARGE, measure_packing, packing_table
-from tokenmill.building.machine import parse_size
+from tokenmill.formatting import parse_size
 
 
 def bench(options: argparse.Namespace) -> int:

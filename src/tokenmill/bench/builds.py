@@ -94,7 +94,7 @@ class Run:
 
 def measure_builds(work: Path, inputs: list[str], spec: str | None, size: int, rounds: int) -> dict[str, Any]:
     """All figures, over so many bytes of text. Takes minutes, and leaves corpus and stores in `work`."""
-    from tokenmill.demo import demo_tokenizer
+    from tokenmill.demo_data import demo_tokenizer
     from tokenmill.encoding import load_tokenizer
 
     os.environ["TOKENMILL_CACHE"] = str(work / "cache")  # nothing is known at the start
@@ -317,7 +317,7 @@ def _corpus(work: Path, inputs: list[str], size: int) -> dict[str, Any]:
 
 def corpus_texts(inputs: list[str]) -> Iterator[str]:
     """The documents of the files named, then those of this Python installation."""
-    from tokenmill.demo import demo_globs
+    from tokenmill.demo_data import demo_globs
     from tokenmill.reading import Piece, read, read_piece
 
     sources = [read(*inputs)] if inputs else []

@@ -25,7 +25,7 @@ from typing import Any
 from tokenmill.bench.builds import corpus_texts, machine_facts, say
 from tokenmill.bench.cache_programs import CHECK, HASHED, LOAD, REFERENCE, TOUCHED
 from tokenmill.bench.packing import against_bar, cell
-from tokenmill.building.seen import TICK
+from tokenmill.building.source_index import TICK
 from tokenmill.store.manifest import read_manifest
 
 FILES, MANY, IN_FOLDER = 200, 100_000, 1000
@@ -96,7 +96,7 @@ def measure_cache(
     sample: int = SAMPLE,
 ) -> dict[str, Any]:
     """All figures, over so many bytes of text. Takes minutes, and 2 GB of disk; all is removed after use."""
-    from tokenmill.demo import demo_tokenizer
+    from tokenmill.demo_data import demo_tokenizer
     from tokenmill.encoding import load_tokenizer
 
     load = os.getloadavg()[0]

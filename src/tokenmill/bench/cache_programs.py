@@ -82,7 +82,7 @@ print(json.dumps({"seconds": best, "bytes": size}))
 HASHED = """
 import itertools, json, sys, time
 import tokenmill as tm
-from tokenmill.reading.content import Content
+from tokenmill.reading.content_hash import Content
 path, tokenizer, folder, how, engine = sys.argv[1:]
 spent, hashed, update = 0.0, 0, Content.update
 def clocked(self, data):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding import Tokenizer, load_tokenizer
-from tokenmill.encoding.proof import Choice, choose
+from tokenmill.encoding.selection import Choice, choose
 from tokenmill.encoding.trial import Trial, write_texts
 
 BATCHES = (32, 64, 100, 1000)

@@ -32,7 +32,7 @@ from tokenmill.bench.packing import (
     web_lengths,
     write_store,
 )
-from tokenmill.store.files import CHECK_BLOCK, digest
+from tokenmill.io.atomic import CHECK_BLOCK, digest
 from tokenmill.store.manifest import read_manifest
 from tokenmill.store.shard import HEADER_BYTES, RECEIPT_VERSION, receipt_path, sealed
 
@@ -71,7 +71,7 @@ fields, prefetch, tensors = int(more[0]), int(more[1]), more[2] == "torch"
 if not tensors:
     sys.modules["torch"] = None
 import tokenmill as tm
-from tokenmill.packing.options import FIELDS
+from tokenmill.packing.layout import FIELDS
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
 loader = tm.load(view, batch, prefetch=prefetch)
 first = loader.batch(0)
@@ -180,7 +180,7 @@ if tensors == "torch":
 else:
     sys.modules["torch"] = None
 import tokenmill as tm
-from tokenmill.packing.options import FIELDS
+from tokenmill.packing.layout import FIELDS
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
 tm.load
 began = time.perf_counter()

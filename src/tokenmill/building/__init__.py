@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenmill.building.asking import build as build
+    from tokenmill.building.api import build as build
 
 __all__ = ["build"]
 
@@ -13,6 +13,6 @@ __all__ = ["build"]
 def __getattr__(name: str) -> Any:
     if name != "build":  # a worker is part of this room too, and should not load the whole of it
         raise AttributeError(name)
-    from tokenmill.building.asking import build
+    from tokenmill.building.api import build
 
     return build

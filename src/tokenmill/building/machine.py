@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from pathlib import Path
 
-from tokenmill.errors import UsageError
+from tokenmill.formatting import parse_size
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
 PARENT_BYTES = 80 << 20  # what the calling process itself takes
 WORKER_BYTES = 256 << 20  # a worker below this would spend its time reloading the engine
 BLOCK_ROOM = 64 << 20  # what one block takes on its way: the engine is replaced that much before a share is full
-
-
-def parse_size(size: str | int, option: str) -> int:
-    """Bytes from "64MB", "1.5GiB" or a number."""
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", str(size).lower())
-    if match:
-        number, unit = match.groups()
-        unit = unit if not unit or unit.endswith("b") else unit + "b"
-        if unit in _UNITS and (found := int(float(number) * _UNITS[unit])) > 0:
-            return found
-    raise UsageError(f"{option}={size!r} is not a size; write it like 64MB, 4GB or 1.5GiB")
 
 
 def usable_cores() -> int:

@@ -72,7 +72,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Care:
+class CrashHistory:
     """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
 
     poison: list[int] = field(default_factory=list)  # these are left out
@@ -82,7 +82,7 @@ class Care:
 
 def making(options: dict[str, Any]) -> str:
     """What tokens depend on beside the content of the input, which says for itself how it is read."""
-    decides = ("tokenizer", "specials", "bos", "eos", "shard_bytes", *TRIAL)
+    decides = ("tokenizer", "special_tokens", "bos", "eos", "shard_bytes", *TRIAL)
     return _digest([VERSION, RECEIPT_VERSION, {name: options[name] for name in decides}])
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import BuildError, UsageError
-from tokenmill.events import Event, EventLog, printable
-from tokenmill.store.files import writing
+from tokenmill.events import Event, EventLog
+from tokenmill.formatting import human, printable, some
+from tokenmill.io.atomic import writing
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 Watch = Callable[[Event], None]
@@ -160,35 +161,13 @@ class Terminal:
         if not event["documents"]:
             self.say("the store is empty: no document was taken (is a limit smaller than the first document?)")
         if event["special_documents"]:
-            became = "their ids" if event["specials"] == "parse" else "ordinary text"
+            became = "their ids" if event["special_tokens"] == "parse" else "ordinary text"
             self.say(
                 f"{some(event['special_documents'], 'document')} with special tokens in the text, which became {became}"
-                " (--specials parse, text or error)"
+                " (--special-tokens parse, text or error)"
             )
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
-
-
-def some(count: int, noun: str) -> str:
-    """(1, "file") -> "1 file"; (2000, "file") -> "2,000 files"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def human(number: float, unit: str = "B") -> str:
-    """1234567 -> "1.2 MB"."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if abs(number) < 1000:
-            break
-        if prefix != "T":
-            number /= 1000
-    return f"{number:.0f} {unit}" if prefix == "" else f"{number:.1f} {prefix}{unit}"
-
-
-def human_time(seconds: float) -> str:
-    """400.0 -> "7 min"; at least a second."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenmill.batch import BLANK
-from tokenmill.building.crew import Failures
+from tokenmill.building.executors.base import Failures
 from tokenmill.building.plan import Task
+from tokenmill.documents import BLANK
 from tokenmill.errors import BuildError
+from tokenmill.io.atomic import beside_of, canonical, digest, sync_folder, write_atomically, writing
 from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
-from tokenmill.store.files import beside_of, canonical, digest, sync_folder, write_atomically, writing
 from tokenmill.store.shard import sealed
 from tokenmill.store.sources import SOURCES, Sources
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.building.builder import Build
-from tokenmill.building.crew import Inside
-from tokenmill.building.folder import without_ours
-from tokenmill.building.lock import build_lock
+from tokenmill.building.destination import without_own_files
+from tokenmill.building.executors.in_process import InProcess
 from tokenmill.building.machine import share_out
 from tokenmill.building.progress import Progress
-from tokenmill.building.seen import Seen
+from tokenmill.building.sequence import Build
+from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import EventLog, read_events
+from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
 from tokenmill.store import Damage, Manifest, read_manifest
 from tokenmill.store.manifest import trial_of
@@ -32,7 +32,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
         with Progress("quiet", folder) as watch:
             build = same_build(folder, before, damages)
             redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
-            with Inside(share_out(0, None)[1], watch.emit) as crew:
+            with InProcess(share_out(0, None)[1], watch.emit) as crew:
                 after = build.carry_out(crew, watch.emit, redo)
             build.seen[0].write(build.source)
     if after.fingerprint != before.fingerprint:
@@ -53,14 +53,14 @@ def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
         tokenizer = load_tokenizer(
             before.tokenizer["name"] if broken else folder / "tokenizer",
             before.tokenizer["engine"],
-            before.options["specials"],
+            before.options["special_tokens"],
         )
     except TokenmillError as error:
         raise StoreError(f"{folder} cannot be repaired: {error}") from error
     if tokenizer.fingerprint != before.tokenizer["fingerprint"]:
         raise StoreError(f"{folder} cannot be repaired: {before.tokenizer['name']} is another tokenizer now")
     failed = frozenset(entry["file"] for entry in before.failed)
-    build = Build(folder, source, tokenizer, before.options, before, [Seen(folder, source)], leave_out=failed)
+    build = Build(folder, source, tokenizer, before.options, before, [SourceIndex(folder, source)], leave_out=failed)
     build.plan(lambda event: None)
     planned = {task.id for task in build.tasks}
     changed = [shard for shard in before.shard_ids if shard not in planned]
@@ -77,12 +77,12 @@ def _source(folder: Path, before: Manifest) -> Source:
     source = read(
         *before.source["inputs"],
         format=options["format"],
-        text=options["text"] or "text",
+        text_field=options["text_field"] or "text",
         template=options["template"],
         separator=options["separator"],
         on_error=before.source["on_error"],
     )
-    return without_ours(source, folder, cache=folder.parent.parent)  # a store of the cache lies two below its root
+    return without_own_files(source, folder, cache=folder.parent.parent)  # a store of the cache lies two below its root
 
 
 def _mend_log(path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 from tokenmill import __version__
 from tokenmill.cli import bench, build, cache, demo, estimate, info, pack, run, show, verify
 from tokenmill.errors import TokenmillError
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 INTERRUPTED = 130
 

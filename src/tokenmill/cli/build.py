@@ -56,7 +56,9 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     """How the input is read: the flags of every command that takes a source; `source_of` turns them into one."""
     reading = command.add_argument_group("reading")
     reading.add_argument("--format", default="auto", help="text, lines, jsonl, parquet, arrow, csv, tsv (by suffix)")
-    reading.add_argument("--text", default="text", metavar="FIELD", help="field with the text, dotted if nested (text)")
+    reading.add_argument(
+        "--text-field", default="text", metavar="FIELD", help="field with the text, dotted if nested (text)"
+    )
     reading.add_argument("--template", help="build the text from fields: '{title}\\n\\n{body}'")
     reading.add_argument("--separator", help="what stands between documents in plain text: '<|endoftext|>'")
     reading.add_argument("--on-error", default="quarantine", choices=("quarantine", "raise"), help="bad documents")
@@ -89,7 +91,7 @@ def add_tokens(command: argparse.ArgumentParser) -> None:
         "--bos", default="none", help="id put before each document: a token, an id, auto or none (none)"
     )
     tokens.add_argument(
-        "--specials",
+        "--special-tokens",
         choices=("parse", "text", "error"),
         help="names of special tokens in the text become their ids, stay ordinary text, or stop the build (parse)",
     )
@@ -97,8 +99,9 @@ def add_tokens(command: argparse.ArgumentParser) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from tokenmill.building.asking import ask, build_in
-    from tokenmill.building.cache import build_cached
+    from tokenmill.building.api import build_in
+    from tokenmill.building.cache.store_cache import build_cached
+    from tokenmill.building.request import ask
 
     running = {"workers": options.workers, "memory": options.memory}
     asked = ask(source_of(options), options.tokenizer, {}, **asked_of(options), **running)
@@ -117,7 +120,7 @@ def failed_files(count: int) -> int:
     """The exit code of a command that builds, and a line where input files failed."""
     if not count:
         return 0
-    from tokenmill.building.progress import some
+    from tokenmill.formatting import some
 
     print(
         f"{some(count, 'input file')} failed; run the same command to try again, or go on with the others",
@@ -131,7 +134,7 @@ def asked_of(options: argparse.Namespace) -> dict[str, Any]:
     names = (
         "eos",
         "bos",
-        "specials",
+        "special_tokens",
         "engine",
         "shard_bytes",
         "max_rows",
@@ -150,7 +153,7 @@ def source_of(options: argparse.Namespace) -> Source:
     return read(
         *options.source,
         format=options.format,
-        text=options.text,
+        text_field=options.text_field,
         template=_unescaped(options.template),
         separator=_unescaped(options.separator),
         on_error=options.on_error,

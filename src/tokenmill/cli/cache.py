@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from tokenmill.cli.build import add_cache, add_reading, add_tokens, add_trial, add_what, asked_of, source_of
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
@@ -43,8 +43,8 @@ def _add_why(verbs: Any) -> None:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from tokenmill.building.asking import ask
-    from tokenmill.building.cache import why
+    from tokenmill.building.cache.store_cache import why
+    from tokenmill.building.request import ask
 
     asked = ask(source_of(options), options.tokenizer, {}, **asked_of(options))
     store, reasons = why(asked, options.cache_dir)
@@ -65,9 +65,9 @@ def _add_list(verbs: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache import root_of
-    from tokenmill.building.progress import human, some
-    from tokenmill.building.shelf import shelf, total_bytes
+    from tokenmill.building.cache.inventory import shelf, total_bytes
+    from tokenmill.building.cache.store_cache import root_of
+    from tokenmill.formatting import human, some
 
     root = root_of(options.cache_dir)
     kept = shelf(root)
@@ -114,10 +114,10 @@ def _add_remove(verbs: Any) -> None:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache import root_of
-    from tokenmill.building.progress import human, some
-    from tokenmill.building.shelf import remove, shelf
+    from tokenmill.building.cache.inventory import remove, shelf
+    from tokenmill.building.cache.store_cache import root_of
     from tokenmill.errors import UsageError
+    from tokenmill.formatting import human, some
 
     if bool(options.name) == options.all:
         raise UsageError("name the stores to remove, or give --all; tokenmill cache list shows them")
@@ -143,10 +143,9 @@ def _add_prune(verbs: Any) -> None:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache import root_of
-    from tokenmill.building.machine import parse_size
-    from tokenmill.building.progress import human, some
-    from tokenmill.building.shelf import prune, total_bytes
+    from tokenmill.building.cache.inventory import prune, total_bytes
+    from tokenmill.building.cache.store_cache import root_of
+    from tokenmill.formatting import human, parse_size, some
 
     root, most = root_of(options.cache_dir), parse_size(options.max_size, "max_size")
     gone = prune(root, most)
@@ -172,9 +171,9 @@ def _add_verify(verbs: Any) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache import root_of
-    from tokenmill.building.progress import some
-    from tokenmill.building.shelf import verify
+    from tokenmill.building.cache.inventory import verify
+    from tokenmill.building.cache.store_cache import root_of
+    from tokenmill.formatting import some
 
     found = verify(root_of(options.cache_dir), options.name)
     damaged = {name: damages for name, damages in found.items() if damages}

@@ -17,6 +17,6 @@ def add(commands: Any) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from tokenmill.demo import demo
+    from tokenmill.demo_data import demo
 
     return demo(options.out)

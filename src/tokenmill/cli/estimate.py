@@ -7,10 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.build import add_reading, add_tokens, add_what, source_of
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 if TYPE_CHECKING:
-    from tokenmill.estimating.estimate import Estimate
+    from tokenmill.estimating.api import Estimate
 
 
 def add(commands: Any) -> None:
@@ -32,14 +32,14 @@ def add(commands: Any) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from tokenmill.estimating.estimate import estimate
+    from tokenmill.estimating.api import estimate
 
     found = estimate(
         source_of(options),
         options.tokenizer,
         eos=options.eos,
         bos=options.bos,
-        specials=options.specials,
+        special_tokens=options.special_tokens,
         engine=options.engine,
         sample=options.sample,
         seconds=options.seconds,
@@ -49,7 +49,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _table(found: Estimate) -> str:
-    from tokenmill.building.progress import human, human_time, some
+    from tokenmill.formatting import human, human_time, some
 
     about = "" if found.exact else "about "
     between = "counted" if found.exact else f"between {_short(found.low)} and {_short(found.high)}, 19 times of 20"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
 
 
 def print_info(path: str, as_json: bool) -> int:
-    from tokenmill.store.info import info, info_table
+    from tokenmill.store.facts import info, info_table
 
     facts = info(path)
     print(json.dumps(facts, indent=1) if as_json else printable(info_table(facts)))

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tokenmill.cli.types import widths
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 PACK_OPTIONS = ("stride", "overlap", "tail", "row_start", "buckets", "long_docs", "min_doc_tokens")
 
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
 
 
 def _pack(options: argparse.Namespace) -> int:
-    from tokenmill.packing.picture import check_picture, draw
+    from tokenmill.packing.plot import check_picture, draw
     from tokenmill.packing.report import compare, comparison_table, measure, stats_table
     from tokenmill.store import open_store
 

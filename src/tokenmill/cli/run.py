@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenmill.cli.build import failed_files
 from tokenmill.errors import UsageError
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from tokenmill import recipes
-    from tokenmill.recipes import report
+    from tokenmill.recipes import overview
 
     if options.schema:
         print(Path(recipes.__file__).with_name("recipe.schema.json").read_text("utf-8"), end="")
@@ -45,21 +45,23 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("name the recipe: tokenmill run recipe.yaml")
     recipe = recipes.recipe(options.recipe, set=options.set)
     if options.check:
-        found = report.check(recipe)
+        found = overview.check(recipe)
         unseen = "" if found["tokenizer_found"] else f"; {found['tokenizer']} was not looked up"
         print(json.dumps(found, indent=1) if options.json else printable(f"ok: {_found(found['sources'])}{unseen}"))
         return 0
-    told = report.facts(recipe)
-    told["python"] = report.python(options.recipe, options.set, next(iter(told["splits"])))
+    told = overview.facts(recipe)
+    told["python"] = overview.python(options.recipe, options.set, next(iter(told["splits"])))
     if options.json:
         print(json.dumps(told, indent=1))
     else:
-        print(printable("\n".join([report.table(told), "", "in Python:", *(f"    {line}" for line in told["python"])])))
+        print(
+            printable("\n".join([overview.table(told), "", "in Python:", *(f"    {line}" for line in told["python"])]))
+        )
     return failed_files(sum(source["failed"] for source in told["sources"].values()))
 
 
 def _found(sources: dict[str, Any]) -> str:
-    from tokenmill.building.progress import human, some
+    from tokenmill.formatting import human, some
 
     return ", ".join(
         f"{name} has {some(each['files'], 'file')} of {human(each['bytes'])}"

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tokenmill.cli.types import token_range
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:

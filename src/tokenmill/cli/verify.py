@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenmill.cli.types import count
 from tokenmill.errors import LockedError, StoreError
-from tokenmill.events import printable
+from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 def _verify(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from tokenmill.building.lock import lock_holder
+    from tokenmill.io.lock import lock_holder
     from tokenmill.store import read_manifest, verify_store
 
     holder = lock_holder(Path(options.store))
@@ -42,7 +42,7 @@ def _verify(options: argparse.Namespace) -> int:
     damages = verify_store(Path(options.store))
     reencoded = 0
     if options.reencode and not damages:
-        from tokenmill.building.recheck import reencode
+        from tokenmill.building.audit import reencode
 
         reencoded, damages = reencode(Path(options.store), options.reencode)
         if damages and options.repair:

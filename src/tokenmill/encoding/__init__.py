@@ -2,9 +2,9 @@
 
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import WHOLE_BYTES, Encoder, EngineFailure, LongDocument, TooLong
-from tokenmill.encoding.proof import Difference, refuse
+from tokenmill.encoding.selection import Difference, refuse
 from tokenmill.encoding.tokenizer import Tokenizer, load_tokenizer
-from tokenmill.kept import cache_folder
+from tokenmill.user_cache import cache_folder
 
 __all__ = [
     "WHOLE_BYTES",

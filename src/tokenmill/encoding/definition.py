@@ -30,7 +30,7 @@ class Definition:
     """A tokenizer at rest.
 
     `json` is an effective tokenizer.json (None where there is none); `files` are what the reference is made from where
-    that is not the json. `specials` is "parse" (special tokens in text become their ids, as `tokenizers` does) or "text"
+    that is not the json. `special_tokens` is "parse" (special tokens in text become their ids, as `tokenizers` does) or "text"
     (they are ordinary text). `special` has the names of "eos" and "bos" where they are known. `python_class` names the
     class of a slow tokenizer, as "module:class".
     """
@@ -38,7 +38,7 @@ class Definition:
     json: str | None = field(repr=False)
     reference: str = "tokenizers"
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
-    specials: str = "parse"
+    special_tokens: str = "parse"
     special: dict[str, str] = field(default_factory=dict)
     python_class: str | None = None
 
@@ -47,7 +47,7 @@ class Definition:
         """The tokenizer.json that does what the policy says."""
         if self.json is None:
             raise TokenizerError("this tokenizer has no tokenizer.json form")
-        return self.json if self.specials == "parse" else without_specials(self.json)
+        return self.json if self.special_tokens == "parse" else without_specials(self.json)
 
     @cached_property
     def added(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Definition:
         else:
             contents = {name: hashlib.sha256(raw).hexdigest() for name, raw in self.files.items()}
             decides = [self.reference, self.python_class, contents]
-        policy = [] if self.specials == "parse" else [self.specials]
+        policy = [] if self.special_tokens == "parse" else [self.special_tokens]
         return hashlib.sha256(json.dumps([decides, *policy], sort_keys=True).encode()).hexdigest()[:32]
 
     def _own_pattern(self) -> str | None:
@@ -72,20 +72,20 @@ class Definition:
         if self.reference != "tiktoken":
             return None
         from tokenmill.encoding.patterns import is_well_known
-        from tokenmill.encoding.ranks import Ranks
+        from tokenmill.encoding.tiktoken_bpe import Ranks
 
         pattern = Ranks.from_files(self.files).pattern
         return None if is_well_known(pattern) else pattern
 
     def with_specials(self, policy: str) -> Definition:
-        return self if policy == self.specials else replace(self, specials=policy)
+        return self if policy == self.special_tokens else replace(self, special_tokens=policy)
 
     def contents(self) -> dict[str, bytes]:
         """File name -> content: what `load_definition` reads back, and what a store keeps."""
         own = {
             "version": VERSION,
             "reference": self.reference,
-            "specials": self.specials,
+            "special_tokens": self.special_tokens,
             "special": self.special,
             "python_class": self.python_class,
             "json": self.json is not None,
@@ -117,8 +117,8 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
             raise TokenizerError(f"{path}: version {own['version']}, but this tokenmill reads {VERSION}; upgrade it")
         if any(Path(name).name != name for name in own["files"]) or own["reference"] not in REFERENCES:
             raise ValueError("it names files elsewhere, or a reference that there is not")
-        if own["specials"] not in ("parse", "text"):
-            raise ValueError(f"specials {own['specials']!r}")
+        if own["special_tokens"] not in ("parse", "text"):
+            raise ValueError(f"special_tokens {own['special_tokens']!r}")
         files = {name: (folder / name).read_bytes() for name in own["files"]}
         text = (folder / "tokenizer.json").read_text("utf-8") if own["json"] else None
         named = own["python_class"]
@@ -126,7 +126,7 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
             raise TokenizerError(
                 f"{path} names the class {named}, which is not of transformers; pass the object itself"
             )
-        return Definition(text, own["reference"], files, own["specials"], own["special"], own["python_class"])
+        return Definition(text, own["reference"], files, own["special_tokens"], own["special"], own["python_class"])
     except OSError as error:
         raise TokenizerError(f"cannot read {error.filename}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batch import Tokens, text_offsets
-from tokenmill.encoding.cutting import Rule, last_cut, safe_rules
+from tokenmill.documents import Tokens, text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import Engine, Ids, Offsets, PythonEngine, check_shape, make_engine
 from tokenmill.encoding.guard import guarded
+from tokenmill.encoding.safe_split import Rule, last_cut, safe_rules
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Encoder:
         self.vocab_size = vocab_size
         self.dtype = id_dtype(vocab_size)
         self.bos_id, self.eos_id = bos_id, eos_id
-        in_text = definition.specials == "text"
-        self.specials: _SpecialNames | _SpecialIds = (
+        in_text = definition.special_tokens == "text"
+        self.special_tokens: _SpecialNames | _SpecialIds = (
             _SpecialNames(special_names) if in_text else _SpecialIds(special_ids, vocab_size)
         )
         self._rules: list[Rule] | None = None
@@ -65,7 +65,7 @@ class Encoder:
     def encode(self, values: pa.LargeStringArray) -> Tokens:
         """Encode documents whole; the result holds every id, `bos` and `eos` included, in the store's dtype."""
         ids, offsets = self.run(values)
-        special = self.specials.find(values, ids, offsets)
+        special = self.special_tokens.find(values, ids, offsets)
         if self.bos_id is None and self.eos_id is None:
             return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64), special)
         lengths = offsets[1:] - offsets[:-1]
@@ -169,8 +169,8 @@ class LongDocument:
         encoder = self._encoder
         ids, offsets = encoder.run(_one_document(text[:end]))
         seen = self._passed + text
-        self._passed = seen[max(0, len(seen) - encoder.specials.reach) :]
-        self.special |= len(encoder.specials.find(_one_document(seen), ids, offsets)) > 0
+        self._passed = seen[max(0, len(seen) - encoder.special_tokens.reach) :]
+        self.special |= len(encoder.special_tokens.find(_one_document(seen), ids, offsets)) > 0
         if not self._begun and not len(ids) and not last:
             return ids.astype(encoder.dtype)  # whether it begins with bos is not known yet
         has_bos = len(ids) > 0 and int(ids[0]) == encoder.bos_id

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batch import text_offsets
+from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.errors import EncodingError, TokenizerError
 
@@ -133,10 +133,10 @@ class TiktokenEngine:
     name = "tiktoken"
 
     def __init__(self, definition: Definition) -> None:
-        from tokenmill.encoding.ranks import Ranks
+        from tokenmill.encoding.tiktoken_bpe import Ranks
 
         self._encoding = Ranks.from_files(definition.files).encoding()
-        self._allowed: Any = "all" if definition.specials == "parse" else set()
+        self._allowed: Any = "all" if definition.special_tokens == "parse" else set()
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         encode, allowed = self._encoding.encode, self._allowed
@@ -158,7 +158,7 @@ class SentencePieceEngine:
         count = self.processor.get_piece_size()
         special = [i for i in range(count) if self.processor.is_control(i) or self.processor.is_unknown(i)]
         names = {self.processor.id_to_piece(i): i for i in special}
-        self._control = names if definition.specials == "parse" else {}
+        self._control = names if definition.special_tokens == "parse" else {}
         longest_first = sorted(self._control, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
 
@@ -187,7 +187,7 @@ class PythonEngine:
     def __init__(self, definition: Definition, live: Any = None) -> None:
         self.slow = live if live is not None else self._load(definition)
         self._options = {"add_special_tokens": False}
-        if definition.specials != "parse":
+        if definition.special_tokens != "parse":
             self._options["split_special_tokens"] = True
 
     def _load(self, definition: Definition) -> Any:
@@ -218,7 +218,7 @@ class BytesEngine:
 
     def __init__(self, definition: Definition) -> None:
         self._special = {}
-        if definition.specials == "parse":
+        if definition.special_tokens == "parse":
             self._special = {token["content"].encode(): token["id"] for token in definition.added}
         self._pattern = re.compile(b"|".join(map(re.escape, self._special)) or rb"(?!)")
 

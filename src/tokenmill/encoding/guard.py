@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.batch import text_offsets
+from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import Engine, Ids, Offsets, make_engine
 

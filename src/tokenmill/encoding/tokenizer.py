@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.batch import text_array
+from tokenmill.documents import text_array
 from tokenmill.encoding.definition import SPECIALS, Definition, special_names
-from tokenmill.encoding.finding import Found, define, find
-from tokenmill.encoding.proof import Choice, choose
+from tokenmill.encoding.resolve import Found, define, find
+from tokenmill.encoding.selection import Choice, choose
 from tokenmill.errors import TokenizerError, UsageError
-from tokenmill.kept import cache_folder, read_kept, write_kept
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenmill.encoding.decoding import Decoder
+    from tokenmill.encoding.decoder import Decoder
     from tokenmill.encoding.encoder import Encoder
 
 
@@ -43,7 +43,7 @@ _BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|star
 class Tokenizer:
     """An effective tokenizer. Cheap to hold; the engine is chosen, proved and made when it is first needed.
 
-    `added` are the added tokens by id; `specials` says what a special token's name in a text becomes: "parse" (its id),
+    `added` are the added tokens by id; `special_tokens` says what a special token's name in a text becomes: "parse" (its id),
     "text" (ordinary text) or "error" (a build stops there).
     """
 
@@ -53,7 +53,7 @@ class Tokenizer:
     vocab_size: int
     added: dict[str, int] = field(repr=False)
     special_names: tuple[str, ...] = field(repr=False)
-    specials: str = "parse"
+    special_tokens: str = "parse"
     wanted: str = "auto"
     live: Any = field(default=None, repr=False, compare=False)
 
@@ -68,7 +68,7 @@ class Tokenizer:
         """The engine, and why. The first time for a tokenizer this takes some seconds: engines are put on trial."""
         try:
             if self.definition.reference == "python" and self.wanted in ("auto", "reference", "python"):
-                from tokenmill.encoding.slow import slow_choice
+                from tokenmill.encoding.transformers_slow import slow_choice
 
                 return slow_choice(self.definition, self.live)
             return choose(self.definition, wanted=self.wanted)
@@ -210,7 +210,7 @@ class Tokenizer:
 
     @cached_property
     def _by_reference(self) -> Callable[[list[int]], bytes]:
-        from tokenmill.encoding.slow import decoder
+        from tokenmill.encoding.transformers_slow import decoder
 
         return decoder(self.definition, self.live)
 
@@ -222,7 +222,7 @@ class Tokenizer:
 
     @cached_property
     def _decoder(self) -> Decoder | None:
-        from tokenmill.encoding.decoding import Decoder
+        from tokenmill.encoding.decoder import Decoder
 
         return None if self.definition.json is None else Decoder(self.definition.json)
 
@@ -231,10 +231,10 @@ class Tokenizer:
         return self.encoder()
 
 
-def load_tokenizer(spec: Any, engine: str | None = None, specials: str | None = None) -> Tokenizer:
+def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | None = None) -> Tokenizer:
     """A tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", or an object of another library.
 
-    `engine` is "auto" (the fastest that proves itself), "reference", or an engine by name. `specials` says what the names
+    `engine` is "auto" (the fastest that proves itself), "reference", or an engine by name. `special_tokens` says what the names
     of special tokens in a text become: "parse" (their ids, as `tokenizers` does), "text", or "error". The first load of a
     tokenizer takes up to a few seconds, mostly for reading large vocabularies; what was learned is kept in the cache
     folder, keyed by content.
@@ -243,20 +243,22 @@ def load_tokenizer(spec: Any, engine: str | None = None, specials: str | None = 
 
     if engine not in (None, "auto", "reference", *ENGINES):
         raise UsageError(f"engine={engine!r} is not one of auto, reference, {', '.join(ENGINES)}")
-    if specials not in (None, *SPECIALS):
-        raise UsageError(f"specials={specials!r} is not one of {', '.join(SPECIALS)}")
+    if special_tokens not in (None, *SPECIALS):
+        raise UsageError(f"special_tokens={special_tokens!r} is not one of {', '.join(SPECIALS)}")
     if isinstance(spec, Tokenizer):
-        if engine in (None, spec.wanted) and specials in (None, spec.specials):
+        if engine in (None, spec.wanted) and special_tokens in (None, spec.special_tokens):
             return spec
-        if specials in (None, spec.specials):
+        if special_tokens in (None, spec.special_tokens):
             return _checked(replace(spec, wanted=engine or spec.wanted))
         found = Found(
             spec.name, "definition", special=spec.definition.special, definition=spec.definition, live=spec.live
         )
-        engine, specials = engine or spec.wanted, specials or spec.specials
+        engine, special_tokens = engine or spec.wanted, special_tokens or spec.special_tokens
     else:
         found = find(spec)
-    policy = specials or (found.definition.specials if found.definition is not None else found.specials)
+    policy = special_tokens or (
+        found.definition.special_tokens if found.definition is not None else found.special_tokens
+    )
     return _checked(_ready(found, engine or "auto", policy))
 
 
@@ -306,10 +308,10 @@ def _learn(found: Found, policy: str) -> dict[str, Any]:
         key.update(f"{name} {len(content)} ".encode())
         key.update(content)
     path = cache_folder() / "tokenizers" / f"{key.hexdigest()[:32]}.facts"
-    kept = read_kept(path)
+    kept = read_cached(path)
     if kept is None:
         kept = _examine(found, policy)
-        write_kept(path, kept)
+        write_cached(path, kept)
     return kept
 
 
@@ -333,7 +335,7 @@ def _examine(found: Found, policy: str) -> dict[str, Any]:
 def _vocabulary(definition: Definition, found: Found) -> dict[str, Any]:
     """How many ids there are, the added tokens, and which of them are special."""
     if definition.json is None:
-        from tokenmill.encoding.slow import vocabulary
+        from tokenmill.encoding.transformers_slow import vocabulary
 
         return vocabulary(definition, found.live)
     body = json.loads(definition.json)

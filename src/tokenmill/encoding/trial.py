@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.batch import text_array, text_bytes
+from tokenmill.documents import text_array, text_bytes
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.engines import ONE_THREAD, Engine, Ids, Offsets, check_shape, make_engine
 from tokenmill.encoding.guard import guarded

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tokenmill.batch import Skip, Texts, text_array, text_offsets
-from tokenmill.building.rows import good_rows
+from tokenmill.building.task_rows import good_rows
+from tokenmill.documents import Skip, Texts, text_array, text_offsets
 from tokenmill.estimating.entering import COUNTED_PARTS, part_rows, row_at
 from tokenmill.reading import Piece, Source, SourceFile
 

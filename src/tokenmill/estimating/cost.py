@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tokenmill.building.asking import SHARD_BYTES, SLOW_SHARD_BYTES
-from tokenmill.building.builder import RACE_BYTES
-from tokenmill.building.local import SMALL_BYTES
-from tokenmill.building.machine import PARENT_BYTES, parse_size, resident_bytes, share_out
-from tokenmill.building.rows import safely
+from tokenmill.building.executors.process_pool import SMALL_BYTES
+from tokenmill.building.machine import PARENT_BYTES, resident_bytes, share_out
+from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
+from tokenmill.building.sequence import RACE_BYTES
+from tokenmill.building.task_rows import safely
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import InputError
 from tokenmill.estimating.blocks import Stratum
 from tokenmill.estimating.entering import how_entered
 from tokenmill.estimating.survey import Survey
+from tokenmill.formatting import parse_size
 from tokenmill.reading import Piece, Source, read_piece, text_weight
 
 START_SECONDS = 0.6  # processes, imports, the last fsync

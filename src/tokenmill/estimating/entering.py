@@ -58,7 +58,7 @@ def parts_of(file: SourceFile, source: Source) -> list[Part]:
             return [Part(max(1, file.size // count), file.size / count, None)] * count if count else []
         import pyarrow.parquet as pq
 
-        from tokenmill.reading.content import text_columns
+        from tokenmill.reading.content_hash import text_columns
 
         metadata = pq.read_metadata(file.path)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]

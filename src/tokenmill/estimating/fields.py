@@ -36,13 +36,13 @@ def other_field(source: Source) -> Finding | None:
             records += 1
             for name, text in _strings(record):
                 texts.setdefault(name, []).append(text)
-            found, chosen = dig(record, source.text)
-            if found and "." in source.text and isinstance(chosen, str):
-                texts.setdefault(source.text, []).append(chosen)
-    own = sum(len(text.encode("utf-8", "replace")) for text in texts.get(source.text, ()))
-    mean = own / max(len(texts.get(source.text, ())), 1)
+            found, chosen = dig(record, source.text_field)
+            if found and "." in source.text_field and isinstance(chosen, str):
+                texts.setdefault(source.text_field, []).append(chosen)
+    own = sum(len(text.encode("utf-8", "replace")) for text in texts.get(source.text_field, ()))
+    mean = own / max(len(texts.get(source.text_field, ())), 1)
     best = max(
-        (name for name in texts if name != source.text), key=lambda name: sum(map(len, texts[name])), default=None
+        (name for name in texts if name != source.text_field), key=lambda name: sum(map(len, texts[name])), default=None
     )
     if best is None or not records:
         return None
@@ -54,11 +54,11 @@ def other_field(source: Source) -> Finding | None:
         return None
     return Finding(
         "field",
-        f"field {best!r} has {times:,.0f} times the text of {source.text!r} ({mean:,.0f} bytes a document)",
+        f"field {best!r} has {times:,.0f} times the text of {source.text_field!r} ({mean:,.0f} bytes a document)",
         records,
         records,
         files[0].shown,
-        f"Is {source.text!r} the field with the text? Choose with --text {best}",
+        f"Is {source.text_field!r} the field with the text? Choose with --text-field {best}",
     )
 
 

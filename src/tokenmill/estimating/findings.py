@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tokenmill.batch import BLANK, Skip, text_offsets
+from tokenmill.documents import BLANK, Skip, text_offsets
 from tokenmill.estimating.blocks import Block
 from tokenmill.reading import SourceFile
-from tokenmill.reading.text import places
+from tokenmill.reading.utf8 import places
 
 FEW = 3  # documents: less than this is no pattern
 EOS_SHARE = 0.05  # of documents that end in the eos token
@@ -136,23 +136,23 @@ class Looked:
         self._note("ids", block, _like_ids(values, lengths), scale)
         self._hash(block, lengths, scale)
 
-    def findings(self, *, specials: str, text: str, all_text: float, known: float) -> list[Finding]:
+    def findings(self, *, special_tokens: str, text_field: str, all_text: float, known: float) -> list[Finding]:
         """What there is to say. `known` is the sampled share of the corpus."""
         found: list[Finding | None] = [
             *(self._bad_rows(reason, seen) for reason, seen in self.bad.items()),
             self._common(
                 "eos", EOS_SHARE, "end in the eos token already", "It would stand there twice: --eos none", few=1
             ),
-            self._specials(specials),
+            self._specials(special_tokens),
             self._common(
-                "empty", EMPTY_SHARE, "are empty", "Each becomes a lone eos; choose another field with --text?"
+                "empty", EMPTY_SHARE, "are empty", "Each becomes a lone eos; choose another field with --text-field?"
             ),
-            self._same(text),
+            self._same(text_field),
             self._common(
                 "ids",
                 LIKE_IDS_SHARE,
                 "are a number, an address or an id",
-                f"Is {text!r} the field with the text? Choose with --text",
+                f"Is {text_field!r} the field with the text? Choose with --text-field",
                 SOME,
             ),
             self._copies(known),
@@ -225,19 +225,19 @@ class Looked:
         if not seen.count or policy == "text":
             return None
         remedy = {
-            "parse": "They become those tokens' ids, as nobody may have meant; --specials text keeps them as text",
-            "error": "The build would stop at the first: --specials text or --specials parse",
+            "parse": "They become those tokens' ids, as nobody may have meant; --special-tokens text keeps them as text",
+            "error": "The build would stop at the first: --special-tokens text or --special-tokens parse",
         }[policy]
         what = f"{_percent(self._share(seen))} of the documents hold the name of a special token"
-        return Finding("specials", what, seen.count, round(seen.weight), seen.place(), remedy)
+        return Finding("special_tokens", what, seen.count, round(seen.weight), seen.place(), remedy)
 
-    def _same(self, text: str) -> Finding | None:
+    def _same(self, text_field: str) -> Finding | None:
         often = self.hashes.most_common(1)[0][1] if self.hashes else 0
         total = sum(self.hashes.values())
         if total < SOME or often < SAME_SHARE * total:
             return None
         what = f"{_percent(often / total)} of the documents have one and the same text"
-        remedy = f"Is {text!r} the field with the text? Choose with --text"
+        remedy = f"Is {text_field!r} the field with the text? Choose with --text-field"
         return Finding("same", what, often, round(often / total * self.weight), None, remedy)
 
     def _copies(self, known: float) -> Finding | None:

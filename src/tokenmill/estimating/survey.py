@@ -23,8 +23,8 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from tokenmill.batch import Skip, Texts, text_array
-from tokenmill.building.rows import safely
+from tokenmill.building.task_rows import safely
+from tokenmill.documents import Skip, Texts, text_array
 from tokenmill.errors import InputError
 from tokenmill.estimating.blocks import Block, Stratum, Stretch, cut_small, line_row, nothing, table_row
 from tokenmill.estimating.entering import (

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.formatting import whole_number
+from tokenmill.loading.convert import Shown
+from tokenmill.loading.distributed import found_world
 from tokenmill.loading.order import Numbers
-from tokenmill.loading.ranks import found_world
 from tokenmill.loading.samples import Samples
-from tokenmill.loading.show import Shown
-from tokenmill.packing.options import whole_number
 
 VERSION = 1
 ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from tokenmill.errors import UsageError
+from tokenmill.formatting import whole_number
+from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
 from tokenmill.packing import View
-from tokenmill.packing.options import whole_number
-from tokenmill.store.files import canonical, digest
 
 LONGEST_PERIOD = 1 << 16
 HEAVIEST = sys.float_info.max

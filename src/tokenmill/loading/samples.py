@@ -10,7 +10,7 @@ import xxhash
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.order import Numbers, Order, mixed
 from tokenmill.packing import View
-from tokenmill.packing.options import Look
+from tokenmill.packing.layout import RowFormat
 from tokenmill.packing.rows import Arrays
 
 
@@ -20,7 +20,7 @@ class Samples(Protocol):
     data: View | Mixture
     fingerprint: str
     seq_len: int
-    look: Look
+    look: RowFormat
     buckets: bool  # whether rows have several widths
 
     def __len__(self) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.packing.options import ONLY_FOR
+from tokenmill.formatting import percent
+from tokenmill.packing.layout import ONLY_FOR
 
 if TYPE_CHECKING:
     from tokenmill.packing.stats import Stats
@@ -182,16 +183,6 @@ def _option_cell(packed: Packed, option: str) -> str:
 
 def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def percent(part: int, whole: int) -> str:
-    """Two digits, and never a 0 or a 100 that is not one."""
-    if not part or not whole:
-        return "0%"
-    if part == whole:
-        return "100%"
-    share = 100 * part / whole
-    return "<0.01%" if share < 0.01 else ">99.99%" if 99.99 < share < 100 else f"{share:.2f}%"
 
 
 def _count(number: int, what: str) -> str:

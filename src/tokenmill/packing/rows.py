@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import UsageError
-from tokenmill.packing.geometry import Geometry, Numbers, RowPieces
-from tokenmill.packing.options import Look
+from tokenmill.packing.layout import RowFormat
+from tokenmill.packing.row_index import Geometry, Numbers, RowPieces
 from tokenmill.store import Store
 from tokenmill.store.stream import slices
 
@@ -19,7 +19,7 @@ IGNORED = -100  # the label that cross-entropy leaves out
 Arrays = dict[str, Any]
 
 
-def show(store: Store, geometry: Geometry, look: Look, index: Numbers) -> Arrays:
+def show(store: Store, geometry: Geometry, look: RowFormat, index: Numbers) -> Arrays:
     """The rows `index`, stacked. Makes what was asked for and nothing else; a slice of the store per stretch of tokens."""
     return _Batch(store, geometry, look, index).arrays()
 
@@ -27,7 +27,7 @@ def show(store: Store, geometry: Geometry, look: Look, index: Numbers) -> Arrays
 class _Batch:
     """Some rows on their way to arrays. Everything is laid out flat: row after row, `width` positions each."""
 
-    def __init__(self, store: Store, geometry: Geometry, look: Look, index: Numbers) -> None:
+    def __init__(self, store: Store, geometry: Geometry, look: RowFormat, index: Numbers) -> None:
         self.store, self.geometry, self.look, self.index = store, geometry, look, index
         self.width = geometry.width(index)
         self.shape = (len(index), self.width)
@@ -69,16 +69,16 @@ class _Batch:
         look, flat = self.look, labels.reshape(-1)
         if look.labels == "same":
             flat[:] = self.ids if ids is None else ids.reshape(-1)
-            if "first" in look.no_loss:
+            if "first" in look.mask_labels:
                 flat[self.pieces.places] = IGNORED
         else:
             flat[:-1] = self.ids[1:]
             if self.short:
                 labels[self.padding] = look.pad_id
             self._follow(flat)
-        if self.short and "padding" in look.no_loss:
+        if self.short and "padding" in look.mask_labels:
             labels[self.padding] = IGNORED
-        if "overlap" in look.no_loss:
+        if "overlap" in look.mask_labels:
             before = _upto(flat.size).reshape(self.shape) - self.row_places[:, None]
             seen = np.minimum(self.geometry.seen(self.index), self.stretches.filled)
             labels[(before >= 0) & (before < seen[:, None])] = IGNORED
@@ -92,7 +92,7 @@ class _Batch:
         elsewhere = follows >= 0
         if elsewhere.any():
             flat[last[elsewhere]] = np.concatenate(slices(self.store, follows[elsewhere].tolist(), repeat(1)))
-        if "first" in self.look.no_loss:
+        if "first" in self.look.mask_labels:
             flat[last[~continues]] = IGNORED
 
     def _documents(self, found: Arrays) -> None:

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.errors import CorruptError, UsageError
+from tokenmill.formatting import whole_number
+from tokenmill.io.atomic import canonical, digest
 from tokenmill.packing.hashing import mixed
-from tokenmill.packing.options import whole_number
 from tokenmill.store import Store
-from tokenmill.store.files import canonical, digest
 from tokenmill.store.stream import Documents
 
 WHOLE = 1 << 53  # shares are cut out of so many parts

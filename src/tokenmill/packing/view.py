@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from tokenmill.errors import UsageError
-from tokenmill.packing.geometry import Geometry, Numbers, PieceRows, StreamRows
-from tokenmill.packing.options import FIELDS, Layout, Look, checked_layout, checked_look
-from tokenmill.packing.plan import VERSION, Plan, kept_plan, sweep, write_plan
-from tokenmill.packing.planning import columns_of, kept, plan_rows, stream_tally
+from tokenmill.io.atomic import canonical, digest
+from tokenmill.packing.layout import FIELDS, Layout, RowFormat, checked_layout, checked_row_format
+from tokenmill.packing.plan_file import VERSION, Plan, kept_plan, sweep, write_plan
+from tokenmill.packing.row_index import Geometry, Numbers, PieceRows, StreamRows
 from tokenmill.packing.rows import Arrays, show
 from tokenmill.packing.splits import Split, chosen_by, folders, shares
 from tokenmill.packing.stats import Stats, Tally
+from tokenmill.packing.strategies import columns_of, kept, plan_rows, stream_tally
 from tokenmill.store import Store, open_store
-from tokenmill.store.files import canonical, digest
 
 
 def pack(
@@ -38,7 +38,7 @@ def pack(
     padding_side: str = "right",
     pad_id: int | None = None,
     labels: str = "same",
-    no_loss: Any = ("padding",),
+    mask_labels: Any = ("padding",),
     fields: Any = FIELDS,
     extra: Any = (),
     dtype: Any = "int64",
@@ -56,7 +56,7 @@ def pack(
     long_docs: documents above `seq_len` are "split", or cut to it by "truncate", or left out by "drop"; those below
         `min_doc_tokens` are always left out.
     labels: "same" as the ids, for models that shift them inside, or "shifted": at each position the token that follows.
-    no_loss: what gets label -100: "padding", "first" (tokens that would be predicted from another document),
+    mask_labels: what gets label -100: "padding", "first" (tokens that would be predicted from another document),
         "overlap" (tokens that were in the row before).
     fields, extra: the arrays of a row; leaving out fields that are not needed saves their time. `extra` may have
         "attention_mask", "block_mask", "block_mask_4d" (all int8) and "cu_seqlens" (with "max_seqlen").
@@ -64,11 +64,11 @@ def pack(
     opened = store if isinstance(store, Store) else open_store(store)
     layout = checked_layout(seq_len, strategy, stride, overlap, tail, row_start, long_docs, min_doc_tokens, buckets)
     tokenizer = opened.tokenizer
-    look = checked_look(
+    look = checked_row_format(
         padding_side,
         pad_id,
         labels,
-        no_loss,
+        mask_labels,
         fields,
         extra,
         dtype,
@@ -84,7 +84,7 @@ class View:
     Opening costs milliseconds once the plan is made. Views are safe to send to other processes: no token travels.
     """
 
-    def __init__(self, store: Store, layout: Layout, look: Look, splits: tuple[Split, ...] = ()) -> None:
+    def __init__(self, store: Store, layout: Layout, look: RowFormat, splits: tuple[Split, ...] = ()) -> None:
         self.store, self.layout, self.look, self.splits = store, layout, look, splits
         self._plan = self._kept_plan() if self._needs_plan() else None
         self._geometry: Geometry = (
@@ -163,7 +163,7 @@ class View:
     def fingerprint(self) -> str:
         """Changes with the store's tokens and with whatever changes a row."""
         look = self.look
-        return digest(canonical([self._key, look.padding_side, look.pad_id, look.labels, look.no_loss]))
+        return digest(canonical([self._key, look.padding_side, look.pad_id, look.labels, look.mask_labels]))
 
     def split(self, *, by: str = "document", seed: int = 0, **named: Any) -> dict[str, View]:
         """Views of some documents each, no document in two of them.

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from tokenmill.errors import InputError
-from tokenmill.reading.content import Content, Watched
-from tokenmill.reading.files import SourceFile, tag_of
+from tokenmill.reading.content_hash import Content, Watched
+from tokenmill.reading.discover import SourceFile, tag_of
 
 
 @contextmanager

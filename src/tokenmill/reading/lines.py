@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tokenmill.batch import BLANK, Skip, Texts, merge_skips, text_offsets
+from tokenmill.documents import BLANK, Skip, Texts, merge_skips, text_offsets
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
-from tokenmill.reading.content import Content
-from tokenmill.reading.files import SourceFile
+from tokenmill.reading.content_hash import Content
+from tokenmill.reading.discover import SourceFile
 from tokenmill.reading.records import whole_records
 from tokenmill.reading.source import Source
 from tokenmill.reading.template import Literal, Template, as_text, dig, parse_record
-from tokenmill.reading.text import join, join_columns, no_text, one_text, take, valid_texts
+from tokenmill.reading.utf8 import join, join_columns, no_text, one_text, take, valid_texts
 
 BOM = b"\xef\xbb\xbf"
 # A record up to this size is held whole; a longer text is passed on in parts, a longer JSON line is refused.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tokenmill.batch import BLOCK_BYTES, Texts
+from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
-from tokenmill.reading.content import Content, Watched
-from tokenmill.reading.files import SourceFile
+from tokenmill.reading.content_hash import Content, Watched
+from tokenmill.reading.discover import SourceFile
 from tokenmill.reading.source import Source
 
 Reader = Callable[[SourceFile, Source, int, "int | None", int, Content], Iterator[Texts]]
@@ -209,7 +209,7 @@ def _check_json_fields(file: SourceFile, source: Source) -> None:
             keys |= dict.fromkeys(record)
     if keys:
         lacking = ", ".join(repr(name) for name in source.fields if name not in keys)
-        choose = "Mend the --template" if source.template else "Choose with --text (text=...)"
+        choose = "Mend the --template" if source.template else "Choose with --text-field (text_field=...)"
         raise UsageError(
             f"{file.shown}: the first records have no field {lacking}; they have {', '.join(keys)}. {choose}"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.reading.files import FORMATS, SourceFile, files_of
+from tokenmill.reading.discover import FORMATS, SourceFile, files_of
 from tokenmill.reading.template import Template
 
 
@@ -31,7 +31,7 @@ class Source:
     inputs: tuple[str, ...]
     streams: tuple[Stream, ...] = ()
     format: str = "auto"
-    text: str = "text"
+    text_field: str = "text"
     template: str | None = None
     separator: str | None = None
     limit: int | None = None
@@ -46,13 +46,13 @@ class Source:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields a document's text is made from."""
-        return Template(self.template).fields if self.template else (self.text,)
+        return Template(self.template).fields if self.template else (self.text_field,)
 
     def options(self) -> dict[str, Any]:
         """What the documents depend on beside the files' own content."""
         return {
             "format": self.format,
-            "text": None if self.template else self.text,
+            "text_field": None if self.template else self.text_field,
             "template": self.template,
             "separator": self.separator,
         }
@@ -61,7 +61,7 @@ class Source:
 def read(
     *inputs: Any,
     format: str = "auto",
-    text: str = "text",
+    text_field: str = "text",
     template: str | None = None,
     separator: str | None = None,
     limit: int | None = None,
@@ -112,7 +112,7 @@ def read(
         inputs=tuple(dict.fromkeys(spellings)),
         streams=tuple(streams),
         format=format,
-        text=text,
+        text_field=text_field,
         template=template,
         separator=separator,
         limit=limit,

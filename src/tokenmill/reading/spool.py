@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.reading.files import CODECS, SourceFile
+from tokenmill.reading.discover import CODECS, SourceFile
 from tokenmill.reading.source import Source, Stream
 
 CHUNK_ROWS = 1 << 14
@@ -117,7 +117,7 @@ def _tables(data: Any, source: Source) -> Iterator[pa.Table]:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
-        data = pa.table({source.text: data})
+        data = pa.table({source.text_field: data})
     if isinstance(data, pa.Table):
         yield _needed(data, source)
     elif isinstance(data, pa.RecordBatchReader):
@@ -139,14 +139,16 @@ def _tables(data: Any, source: Source) -> Iterator[pa.Table]:
         rows = rows if first is None else chain([first], rows)
         while some := list(islice(rows, 1000)):
             texts = [_encoded(item) for item in some]
-            yield pa.table({source.text: pa.array(texts, pa.large_binary())})
+            yield pa.table({source.text_field: pa.array(texts, pa.large_binary())})
 
 
 def _needed(table: pa.Table, source: Source) -> pa.Table:
     names = [name if name in table.schema.names else name.split(".")[0] for name in source.fields]
     missing = [name for name in names if name not in table.schema.names]
     if missing:
-        raise UsageError(f"no column {missing[0]!r}; it has {', '.join(table.schema.names)}. Choose with text=...")
+        raise UsageError(
+            f"no column {missing[0]!r}; it has {', '.join(table.schema.names)}. Choose with text_field=..."
+        )
     return table.select(list(dict.fromkeys(names)))
 
 

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from tokenmill.batch import Skip, Texts
+from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import check_unchanged, open_stream, reading
-from tokenmill.reading.content import Content, count_batch, count_parquet, text_columns
-from tokenmill.reading.files import SourceFile
+from tokenmill.reading.content_hash import Content, count_batch, count_parquet, text_columns
+from tokenmill.reading.discover import SourceFile
 from tokenmill.reading.source import Source
 from tokenmill.reading.template import Template
-from tokenmill.reading.text import join_columns, no_text, one_text, places, valid_texts
+from tokenmill.reading.utf8 import join_columns, no_text, one_text, places, valid_texts
 
 _TEXT_TYPES = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -259,13 +259,15 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
         if kind is None:
             raise InputError(
                 f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}."
-                f" {'Mend the --template' if source.template else 'Choose with --text (text=...)'}"
+                f" {'Mend the --template' if source.template else 'Choose with --text-field (text_field=...)'}"
             )
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
         if not readable and not (source.template and not pa.types.is_nested(kind)):
-            raise InputError(f"{file.shown}: column {name!r} holds {kind}, not text. Choose with --text (text=...)")
+            raise InputError(
+                f"{file.shown}: column {name!r} holds {kind}, not text. Choose with --text-field (text_field=...)"
+            )
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:

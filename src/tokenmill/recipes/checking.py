@@ -8,20 +8,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenmill.building.asking import ask
+from tokenmill.building.request import ask
 from tokenmill.errors import UsageError
 from tokenmill.packing import pack
-from tokenmill.packing.options import checked_layout, checked_look
+from tokenmill.packing.layout import checked_layout, checked_row_format
 from tokenmill.packing.splits import shares
 from tokenmill.reading import Source
 from tokenmill.reading.template import Template
 from tokenmill.recipes.keys import BLOCK, FOLDER, READ, SECTIONS, SHARE, SOURCE, SPLIT, TOP, Keys
-from tokenmill.recipes.written import Written
+from tokenmill.recipes.yaml_lines import Written
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # also a folder, a keyword, and what --set and editors can spell
 TRAIN = "train"
 _LAYOUT = ("seq_len", "strategy", "stride", "overlap", "tail", "row_start", "long_docs", "min_doc_tokens", "buckets")
-_LOOK = ("padding_side", "pad_id", "labels", "no_loss", "fields", "extra", "dtype")
+_LOOK = ("padding_side", "pad_id", "labels", "mask_labels", "fields", "extra", "dtype")
 
 
 @dataclass(slots=True)
@@ -268,7 +268,7 @@ def _pack(recipe: Written, given: dict[str, Written], found: Checked) -> None:
     asked = {**(pack.__kwdefaults__ or {}), **found.pack}
     try:
         checked_layout(*(asked[name] for name in _LAYOUT))
-        checked_look(*(asked[name] for name in _LOOK), eos_id=None, vocab_size=2**31 - 1)
+        checked_row_format(*(asked[name] for name in _LOOK), eos_id=None, vocab_size=2**31 - 1)
     except UsageError as error:
         raise _with_place("pack", error, given, recipe) from error
     if found.pack.get("buckets") and len(found.sources) > 1:

@@ -10,7 +10,7 @@ from tokenmill.building.progress import MODES
 from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.loading.mixture import HEAVIEST
-from tokenmill.packing.options import EXTRA, FIELDS, LONGEST, NO_LOSS, STRATEGIES
+from tokenmill.packing.layout import EXTRA, FIELDS, LONGEST, MASK_LABELS, STRATEGIES
 from tokenmill.reading import FORMATS
 from tokenmill.recipes.kinds import Flag, Key, Number, OneOf, Size, SomeOf, Text, Texts, Token, Whole, Wholes
 
@@ -20,7 +20,7 @@ COUNT = Whole(1, 2**62)
 
 # tm.read, for one source.
 READ: Keys = {
-    "text": Key(Text(), "field or column with the text, dotted if nested (text)"),
+    "text_field": Key(Text(), "field or column with the text, dotted if nested (text)"),
     "template": Key(Text(ends=True), 'the text from several fields: "{title}\\n\\n{body}"', none=True),
     "format": Key(OneOf(("auto", *FORMATS)), "what the files are (auto: by suffix)"),
     "separator": Key(Text(ends=True), 'what stands between documents in plain text: "<|endoftext|>"', none=True),
@@ -38,7 +38,7 @@ BUILD: Keys = {
     "out": Key(Text(), "folder of the stores: each source has one below it, by its name (the cache)", none=True),
     "eos": Key(Token(), "put after each document: a token, an id, auto or none (auto)", none=True),
     "bos": Key(Token(), "put before each document: a token, an id, auto or none (none)", none=True),
-    "specials": Key(OneOf(SPECIALS), "what names of special tokens in the text become (parse)", none=True),
+    "special_tokens": Key(OneOf(SPECIALS), "what names of special tokens in the text become (parse)", none=True),
     "engine": Key(OneOf(("auto", "reference", *ENGINES)), "what encodes (auto: the fastest proved one)", none=True),
     "shard_bytes": Key(Size(), "text per shard (32MB)", none=True),
     "workers": Key(Whole(0, 4096), "worker processes; 0 works inside this one (one a core)", none=True),
@@ -65,7 +65,7 @@ PACK: Keys = {
     "padding_side": Key(OneOf(("right", "left")), "where padding goes (right)"),
     "pad_id": Key(Whole(0, LONGEST), "the id of padding (eos, or 0)", none=True),
     "labels": Key(OneOf(("same", "shifted")), "same as the ids, or the token that follows (same)"),
-    "no_loss": Key(SomeOf(NO_LOSS), "what gets label -100 (padding)", none=True),
+    "mask_labels": Key(SomeOf(MASK_LABELS), "what gets label -100 (padding)", none=True),
     "fields": Key(SomeOf(FIELDS), "the arrays of a row (all of these)"),
     "extra": Key(SomeOf(EXTRA), "more arrays of a row (none)", none=True),
     "dtype": Key(OneOf(("int64", "int32")), "of the arrays (int64)"),

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tokenmill.building.machine import parse_size
 from tokenmill.errors import UsageError
-from tokenmill.recipes.written import Written
+from tokenmill.formatting import parse_size
+from tokenmill.recipes.yaml_lines import Written
 
 Schema = dict[str, Any]
 _NAMES_TRUTH = ("yes", "no", "on", "off", "y", "n", "true", "false")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
-from tokenmill.store.files import canonical, checked_names, digest, write_atomically
+from tokenmill.io.atomic import canonical, checked_names, digest, write_atomically
 
 FORMAT = "tokenmill-store"
 VERSION = 2

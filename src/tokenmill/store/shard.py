@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.batch import Tokens
+from tokenmill.documents import Tokens
 from tokenmill.errors import CorruptError, EncodingError, StoreError
-from tokenmill.store.files import CHECK_BLOCK, beside_of, canonical, digest, sync_folder, write_atomically, writing
+from tokenmill.io.atomic import CHECK_BLOCK, beside_of, canonical, digest, sync_folder, write_atomically, writing
 
 RECEIPT_VERSION = 2
 HEADER_BYTES = 128

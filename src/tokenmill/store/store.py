@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batch import BLANK
+from tokenmill.documents import BLANK
 from tokenmill.errors import CorruptError, StoreError
-from tokenmill.store.hold import USED, hold
+from tokenmill.store.checksums import FirstTouch
+from tokenmill.store.lease import USED, hold
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, open_column, read_receipt
 from tokenmill.store.sources import SOURCES, Sources, read_sources
-from tokenmill.store.touch import FirstTouch
 
 if TYPE_CHECKING:
     import os
@@ -216,7 +216,7 @@ class Store:
 
     def verify(self) -> list[Damage]:
         """Read everything and compare it with its checksums; an empty list means not one bit differs."""
-        from tokenmill.store.verify import verify_store
+        from tokenmill.store.integrity import verify_store
 
         return verify_store(self.path)
 

@@ -1,0 +1,1 @@
+"""Stores that are found by what they hold: built, listed, removed, pruned, verified."""

@@ -1,0 +1,1 @@
+"""Who runs tasks: this process, or supervised processes on this machine."""

@@ -1,0 +1,51 @@
+"""The main job on text every machine has: this Python's own sources and notes, with a tokenizer that comes along."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+SUFFIXES = (".py", ".rst", ".txt")
+
+
+def demo_tokenizer() -> Path:
+    """The folder of the small byte-level BPE tokenizer shipped with the package (scripts/train_demo_tokenizer.py)."""
+    return Path(__file__).parent / "data" / "demo_tokenizer"
+
+
+def demo_globs() -> list[str]:
+    """Globs for the .py, .rst and .txt files of the running Python: the standard library and installed packages."""
+    roots = dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib"))
+    patterns = (str(Path(root) / "**" / f"*{suffix}") for root in roots for suffix in SUFFIXES)
+    return [pattern for pattern in patterns if next(glob.iglob(pattern, recursive=True), None)]
+
+
+def demo(out: str) -> int:
+    """Build the demo store, show what it holds, and how to go on."""
+    from tokenmill.building import build
+    from tokenmill.formatting import printable
+    from tokenmill.reading import read
+    from tokenmill.store.facts import info, info_table
+
+    source = read(*demo_globs(), format="text")
+    print(f"building {out} from the .py, .rst and .txt files of {sys.prefix}", file=sys.stderr)
+    store = build(source, demo_tokenizer(), out)
+    file, row = store.locate(len(store) // 2)
+    print(printable(info_table(info(out))))
+    if shutil.which("tokenmill") is None:
+        print(f"\nFor the command tokenmill: . {os.path.relpath(sys.prefix)}/bin/activate")
+    print(f"""
+This is a store. Go on with:
+  tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}
+  tokenmill verify {out}                  # every bit still as written?
+  tokenmill pack {out} --seq-len 1024 --compare      # rows for training, and what each way of packing wastes
+  tokenmill build 'data/*.jsonl' -t path/to/tokenizer.json -o corpus/     # your own text
+
+  import tokenmill as tm
+  store = tm.open({out!r}); store[0]; store.num_tokens; store.locate(0)
+  loader = tm.load(store, 8, seq_len=1024); next(iter(loader))""")
+    return 0

@@ -1,0 +1,272 @@
+"""Which tokens go into which row, for every strategy, over any number of documents in bounded memory.
+
+Two shapes carry all strategies. A *stream* is what `concat` cuts: stretches of the store, end to end. *Pieces* are what the
+others place: stretches of one document each, one or more a row. Both are made in windows of some million documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.packing.best_fit import best_fit, by_first_piece, fill_gaps
+from tokenmill.packing.layout import Layout
+from tokenmill.packing.stats import Tally
+from tokenmill.store import Store
+from tokenmill.store.stream import Documents, all_documents
+
+Numbers = npt.NDArray[np.int64]
+Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which documents belong to the view
+Columns = dict[str, npt.NDArray[np.generic]]
+
+CONTINUES, CONTINUED = 1, 2  # the document goes on in another row; began in another row
+WINDOW = 1 << 22  # pieces packed together: what best-fit may choose from, and some 250 MB
+
+STREAM_COLUMNS = {"runs": "int64", "run_ends": "int64"}
+PIECE_COLUMNS = {"starts": "int64", "lengths": "int32", "flags": "uint8"}
+
+
+class Pieces(NamedTuple):
+    """Stretches of single documents: where they start in the store's stream, their tokens, and whether more belongs to them."""
+
+    starts: Numbers
+    lengths: Numbers
+    flags: npt.NDArray[np.uint8]
+
+
+def columns_of(layout: Layout) -> dict[str, str]:
+    """The columns of a plan, and their dtypes."""
+    if layout.strategy == "concat":
+        return STREAM_COLUMNS | ({"row_starts": "int64"} if layout.row_start == "document" else {})
+    return PIECE_COLUMNS | ({"row_ends": "int64"} if layout.strategy == "best_fit" else {})
+
+
+def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+    """The plan, some columns at a time; what it costs is counted on the way."""
+    if layout.strategy == "concat":
+        return _stream(store, layout, chosen, tally)
+    if layout.strategy == "best_fit":
+        return _best_fit(store, layout, chosen, tally)
+    return _one_piece_rows(store, layout, chosen, tally)
+
+
+class Kept(NamedTuple):
+    """Documents that take part, none empty, cut short where they are to be truncated."""
+
+    starts: Numbers
+    lengths: Numbers
+    cut: npt.NDArray[np.bool_]
+
+
+def kept(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Kept]:
+    """What the view is made of, some documents at a time."""
+    longest = layout.seq_len
+    for some in all_documents(store):
+        starts, lengths = some.starts, some.lengths
+        if chosen is not None:
+            mine = chosen(some)
+            starts, lengths = starts[mine], lengths[mine]
+        tally.add_documents(lengths)
+        out = lengths < layout.min_doc_tokens
+        if layout.long_docs == "drop":
+            out |= lengths > longest
+        tally.documents_dropped += int(out.sum())
+        tally.dropped += int(lengths[out].sum())
+        there = ~out & (lengths > 0)
+        starts, lengths = starts[there], lengths[there]
+        cut = (lengths > longest) & (layout.long_docs == "truncate")
+        tally.documents_truncated += int(cut.sum())
+        tally.truncated += int((lengths[cut] - longest).sum())
+        lengths = np.where(cut, longest, lengths)
+        if len(starts):
+            yield Kept(starts, lengths, cut)
+
+
+# Pieces: pad, windows, best_fit.
+
+
+def pieces(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Pieces]:
+    """Documents cut into pieces of at most a row, a stride apart, in order; at most a window of them at once."""
+    longest, stride = layout.seq_len, layout.stride
+    for starts, lengths, _ in kept(store, layout, chosen, tally):
+        counts = np.maximum(-(-(lengths - longest) // stride), 0) + 1
+        ends = np.cumsum(counts)
+        tally.documents_split += int((counts > 1).sum())
+        for low in range(0, int(ends[-1]), WINDOW):
+            number = np.arange(low, min(low + WINDOW, int(ends[-1])))
+            document = ends.searchsorted(number, "right")
+            part = number - (ends - counts)[document]
+            size = np.minimum(lengths[document] - part * stride, longest)
+            flags = (part + 1 < counts[document]) * np.uint8(CONTINUES) | (part > 0) * np.uint8(CONTINUED)
+            tally.repeated += int((part > 0).sum()) * (longest - stride)
+            yield Pieces(starts[document] + part * stride, size, flags)
+
+
+def _one_piece_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+    """pad and windows: a row a piece; by width where there are buckets, which takes a pass over the documents for each."""
+    narrower = 0
+    for width in layout.widths:
+        before = tally.rows
+        counted = Tally() if narrower else tally  # documents are counted in the first pass
+        for found in pieces(store, layout, chosen, counted):
+            fits = (found.lengths > narrower) & (found.lengths <= width)
+            starts, lengths, flags = (column[fits] for column in found)
+            tally.rows += len(starts)
+            tally.positions += len(starts) * width
+            tally.padding += len(starts) * width - int(lengths.sum())
+            yield {"starts": starts, "lengths": lengths.astype(np.int32), "flags": flags}
+        narrower = width
+        tally.widths.append((width, tally.rows - before))
+
+
+def _best_fit(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+    held: list[Pieces] = []
+    count = 0
+    for found in pieces(store, layout, chosen, tally):
+        held.append(found)
+        count += len(found.starts)
+        if count >= WINDOW:
+            yield _packed(held, layout.seq_len, tally)
+            held, count = [], 0
+    if held:
+        yield _packed(held, layout.seq_len, tally)
+
+
+def _packed(held: list[Pieces], capacity: int, tally: Tally) -> Columns:
+    """One window's pieces, row by row, in the order of the corpus within a row and among first pieces."""
+    starts, sizes, flags = (np.concatenate(column) for column in zip(*held, strict=True))
+    held.clear()
+    rows = best_fit(sizes.astype(np.int32), capacity)
+    moved = fill_gaps(rows, sizes, flags > 0, capacity)
+    if len(moved.pieces):
+        stay = np.ones(len(rows), np.bool_)
+        stay[moved.pieces] = False
+        goes_on = moved.offsets + moved.sizes < sizes[moved.pieces]
+        parts = flags[moved.pieces] | goes_on * np.uint8(CONTINUES) | (moved.offsets > 0) * np.uint8(CONTINUED)
+        starts = np.concatenate((starts[stay], starts[moved.pieces] + moved.offsets))
+        order = np.argsort(starts)
+        starts, sizes = starts[order], np.concatenate((sizes[stay], moved.sizes))[order]
+        flags = np.concatenate((flags[stay], parts))[order]
+        rows = np.concatenate((rows[stay], moved.rows.astype(np.int32)))[order]
+    rows = by_first_piece(rows)
+    counts = np.bincount(rows)
+    order = np.sort(rows.astype(np.int64) << 32 | np.arange(len(rows))) & 0xFFFFFFFF
+    ends = tally.rows + tally.boundaries + np.cumsum(counts)  # so many pieces came before
+    tally.rows += len(counts)
+    tally.boundaries += len(sizes) - len(counts)
+    tally.positions += len(counts) * capacity
+    tally.padding += len(counts) * capacity - int(sizes.sum())
+    return {"starts": starts[order], "lengths": sizes[order].astype(np.int32), "flags": flags[order], "row_ends": ends}
+
+
+# The stream: concat.
+
+
+def _stream(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+    """The stretches of the store that make up the stream, neighbours joined; where rows start, if at documents."""
+    length = 0  # of the stream so far
+    start, stop = -1, -1  # of the stretch at hand
+    at_documents = _RowStarts(layout, tally) if layout.row_start == "document" else None
+    for starts, lengths, cut in kept(store, layout, chosen, tally):
+        before = length + np.cumsum(lengths) - lengths
+        length += int(lengths.sum())
+        stops = starts + lengths
+        fresh = np.flatnonzero(starts != np.concatenate(([stop], stops[:-1])))
+        runs, run_ends = np.append(start, starts[fresh]), before[fresh]
+        first = int(start < 0)  # nothing comes before the first stretch
+        start, stop = int(runs[-1]), int(stops[-1])
+        columns: Columns = {"runs": runs[first:-1], "run_ends": run_ends[first:]}
+        yield columns | ({"row_starts": at_documents.add(before, cut)} if at_documents else {})
+    tally.stream = length
+    if length:
+        yield {"runs": np.array([start]), "run_ends": np.array([length])}
+    if at_documents:
+        yield {"row_starts": at_documents.finish(length)}
+    else:
+        stream_tally(kept(store, layout, chosen, Tally()), layout, tally, length)
+
+
+class _RowStarts:
+    """Rows that start at documents: each at the first document that begins behind the row before it."""
+
+    def __init__(self, layout: Layout, tally: Tally) -> None:
+        self.layout, self.tally = layout, tally
+        self.last: list[int] = []  # the row at hand, which may prove to be the last and short
+        self.its_documents = 0
+        self.last_cut = False  # whether the document before is one that was truncated
+
+    def add(self, before: Numbers, cut: npt.NDArray[np.bool_]) -> Numbers:
+        """Take documents by where they start in the stream; returns rows that are certain."""
+        next_row = before.searchsorted(before + self.layout.seq_len).tolist()
+        at = int(before.searchsorted(self.last[0] + self.layout.seq_len)) if self.last else 0
+        self.its_documents += min(at, len(before))
+        cut_before, self.last_cut = np.append(self.last_cut, cut), bool(cut[-1])
+        found = []
+        while at < len(before):
+            found.append(at)
+            at = next_row[at]
+        if not found:
+            return np.empty(0, np.int64)
+        rows = np.concatenate((self.last, before[found])).astype(np.int64)
+        self._cut_off(np.diff(rows) - self.layout.seq_len, cut_before[found[0 if self.last else 1 :]])
+        self.tally.boundaries += found[-1] - found[0] - (len(found) - 1) + max(self.its_documents - 1, 0)
+        self.last, self.its_documents = [int(rows[-1])], len(before) - found[-1]
+        self.tally.rows += len(rows) - 1
+        return rows[:-1]
+
+    def finish(self, length: int) -> Numbers:
+        """The last row, unless it is short and short ones are dropped."""
+        tally, seq_len = self.tally, self.layout.seq_len
+        rows = np.array(self.last, np.int64)
+        if self.last:
+            behind = length - self.last[0] - seq_len
+            if behind < 0 and self.layout.tail == "drop":
+                tally.dropped += seq_len + behind
+                tally.documents_dropped += self.its_documents
+                rows = rows[:0]
+            else:
+                self._cut_off(np.array([max(behind, 0)]), np.array([self.last_cut]))
+                tally.padding += max(-behind, 0)
+                tally.boundaries += self.its_documents - 1
+                tally.rows += 1
+        tally.positions = tally.rows * seq_len
+        return rows
+
+    def _cut_off(self, tokens: Numbers, already: npt.NDArray[np.bool_]) -> None:
+        self.tally.truncated += int(tokens.sum())
+        self.tally.documents_truncated += int(((tokens > 0) & ~already).sum())
+
+
+def stream_tally(documents: Iterable[Kept], layout: Layout, tally: Tally, length: int) -> None:
+    """Count what cutting a stream of these documents, `length` tokens in all, into rows costs."""
+    seq_len, stride = layout.seq_len, layout.stride
+    rows = stream_rows(length, layout)
+    placed = min(length, (rows - 1) * stride + seq_len) if rows else 0
+    before = 0
+    for _, lengths, _ in documents:
+        starts = before + np.cumsum(lengths) - lengths
+        before += int(lengths.sum())
+        there = np.minimum(starts + lengths, placed)
+        tally.documents_dropped += int((starts >= placed).sum())
+        if rows:
+            row = np.minimum(starts // stride, rows - 1)  # the last that could hold it whole
+            tally.documents_split += int(((row * stride + seq_len < there) & (starts < placed)).sum())
+            high = np.minimum((starts - 1) // stride, rows - 1)
+            low = np.maximum((starts - seq_len) // stride + 1, 0)
+            tally.boundaries += int(np.maximum(high - low + 1, 0).sum())
+    tally.rows = rows
+    tally.positions = rows * seq_len
+    tally.dropped += length - placed
+    tally.padding = max(0, (rows - 1) * stride + seq_len - length) if rows else 0
+    tally.repeated = tally.positions - tally.padding - placed
+
+
+def stream_rows(length: int, layout: Layout) -> int:
+    """How many rows a stream of so many tokens gives."""
+    beyond = length - layout.seq_len
+    if layout.tail == "drop":
+        return beyond // layout.stride + 1 if beyond >= 0 else 0
+    return max(0, -(-beyond // layout.stride)) + 1 if length else 0

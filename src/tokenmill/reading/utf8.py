@@ -1,0 +1,79 @@
+"""Arrow string arrays: checked to be text, joined, empty."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokenmill.documents import Skip, Texts
+from tokenmill.reading.template import Template
+
+# Arrays are made from buffers here: pa.array() imports pandas wherever that is installed, 65 MB in every worker.
+
+
+def one_text(data: bytes, kind: pa.DataType | None = None) -> pa.Array:
+    """An array of one value over these very bytes; large_binary unless said."""
+    offsets = np.array([0, len(data)], np.int64)
+    return pa.Array.from_buffers(kind or pa.large_binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+EMPTY = one_text(b"", pa.large_string()).slice(1)
+
+
+def places(mask: pa.BooleanArray) -> npt.NDArray[np.int64]:
+    """Where a mask is true."""
+    found = pc.indices_nonzero(mask)
+    return np.frombuffer(found.buffers()[1], np.uint64, count=len(found)).astype(np.int64)
+
+
+def take(values: pa.Array, where: npt.NDArray[np.int64]) -> pa.Array:
+    """The values at these places."""
+    where = np.ascontiguousarray(where, np.int64)
+    return values.take(pa.Array.from_buffers(pa.int64(), len(where), [None, pa.py_buffer(where)]))
+
+
+def join(arrays: list[pa.LargeStringArray]) -> pa.LargeStringArray:
+    """One array out of several; no copy where there is one."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(arrays) if arrays else EMPTY
+
+
+def no_text(skip: Skip) -> Texts:
+    """Rows that gave no document."""
+    return Texts(EMPTY, skip.rows, [skip])
+
+
+def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:
+    """A template over columns; null where any of them is. Bytes out: not yet known to be text."""
+    parts: list[object] = [template.literals[0]]
+    for column, literal in zip(columns, template.literals[1:], strict=True):
+        parts += [column.cast(pa.large_binary()), literal]
+    inputs = [pa.scalar(p.encode(), pa.large_binary()) if isinstance(p, str) else p for p in parts]
+    return pc.binary_join_element_wise(*inputs, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
+
+
+def valid_texts(values: pa.Array, rows: np.ndarray | None) -> tuple[pa.LargeStringArray, list[Skip]]:
+    """The values that are valid UTF-8, as text, and a skip for each that is not.
+
+    `values` is large_binary or large_string without nulls; `rows` gives their row numbers where those are not 0, 1, 2...
+    Arrow checks a block at many GB/s; only a block that fails is looked at value by value.
+    """
+    text = values.view(pa.large_string()) if values.type != pa.large_string() else values
+    try:
+        text.validate(full=True)
+        return text, []
+    except pa.ArrowInvalid:
+        pass
+    binary = values.view(pa.large_binary())
+    good = np.ones(len(values), bool)
+    skips = []
+    for i, value in enumerate(binary):
+        try:
+            value.as_py().decode()
+        except UnicodeDecodeError as error:
+            good[i] = False
+            skips.append(Skip(int(i if rows is None else rows[i]), 1, "invalid utf-8", f"at byte {error.start}"))
+    return take(binary, np.flatnonzero(good)).view(pa.large_string()), skips

@@ -1,0 +1,130 @@
+"""What a recipe comes to: counted for `tokenmill run`, and told."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tokenmill.errors import UsageError
+from tokenmill.reading import check_fields
+from tokenmill.recipes.api import Recipe
+from tokenmill.store import Store
+
+Facts = dict[str, Any]
+UNEVEN = 0.05  # from once an epoch: worth a line
+
+
+def check(recipe: Recipe) -> Facts:
+    """The cheap checks of what lies outside the recipe: its files are there and have the fields, its stores open, its
+    tokenizer can be found.
+
+    A tokenizer on the Hub is not asked for: only its name is looked at, and `tokenizer_found` is False.
+    """
+    sources: dict[str, Facts] = {}
+    for name, found in recipe.inputs.items():
+        if isinstance(found, Store):
+            sources[name] = {"store": str(found.path), "documents": len(found), "tokens": found.num_tokens}
+        else:
+            with recipe.naming(name):
+                check_fields(found)
+            sources[name] = {"files": len(found.files), "bytes": found.num_bytes}
+    spec = recipe.tokenizer
+    local = spec is not None and os.path.isabs(spec)  # a path, which is there
+    if local:
+        from tokenmill.encoding.resolve import define, find
+
+        found_files = find(spec)
+        if found_files.kind == "json":  # others take seconds to convert
+            define(found_files)
+    return {"ok": True, "sources": sources, "tokenizer": spec, "tokenizer_found": local or spec in (None, "bytes")}
+
+
+def facts(recipe: Recipe) -> Facts:
+    """The stores, built or found; the rows of every split, planned."""
+    sources = {}
+    for name, store in recipe.stores().items():
+        sources[name] = {
+            "documents": len(store),
+            "tokens": store.num_tokens,
+            "weight": recipe.says.sources[name].get("weight"),
+            "store": str(store.path),
+            "failed": len(store.failed),
+        }
+    return {
+        "recipe": recipe.name,
+        "sources": sources,
+        "seq_len": recipe.says.pack["seq_len"],
+        "splits": {split: _split_facts(recipe, split) for split in recipe.splits},
+    }
+
+
+def _split_facts(recipe: Recipe, split: str) -> Facts:
+    views = recipe.views(split)
+    told = {name: (len(view), view.stats) for name, view in views.items()}
+    rows = sum(count for count, _ in told.values())
+    positions = sum(stats.positions for _, stats in told.values())
+    found: Facts = {
+        "rows": rows,
+        "documents": sum(stats.documents for _, stats in told.values()),
+        "tokens": sum(stats.tokens for _, stats in told.values()),
+        "fill": 1 - sum(stats.padding for _, stats in told.values()) / positions if positions else 1.0,
+        "rows_of": {name: count for name, (count, _) in told.items()},
+        "times_of": _times(recipe, {name: count for name, (count, _) in told.items()}),
+    }
+    try:
+        one = recipe.loader(split, epochs=1, rank=0, world_size=1, prefetch=0, device=None, pin_memory=False)
+        return {**found, "batches": len(one)}
+    except UsageError as error:
+        return {**found, "batches": None, "no_batches": str(error)}
+
+
+def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
+    """How often each row of a source comes in an epoch, which is as long as all sources together."""
+    weights: dict[str, float] = {
+        name: recipe.says.sources[name]["weight"]
+        for name in rows
+        if recipe.says.sources[name].get("weight") is not None
+    }
+    if len(rows) < 2 or len(weights) < len(rows):
+        return dict.fromkeys(rows, 1.0)
+    total, whole = sum(rows.values()), sum(weights.values())
+    return {name: weights[name] / whole * total / count if count else 0.0 for name, count in rows.items()}
+
+
+def python(path: str, changes: list[str], split: str) -> list[str]:
+    """Two lines that load it."""
+    given = f", set={changes!r}" if changes else ""
+    return ["import tokenmill as tm", f"loader = tm.recipe({path!r}{given}).loader({split!r})"]
+
+
+def table(told: Facts) -> str:
+    """The facts, for people."""
+    sources = [["source", "documents", "tokens", "weight", "store"]]
+    for name, each in told["sources"].items():
+        weight = "-" if each["weight"] is None else f"{each['weight']:g}"
+        sources.append([name, f"{each['documents']:,}", f"{each['tokens']:,}", weight, each["store"]])
+    splits = [["split", f"rows of {told['seq_len']:,}", "tokens", "fill", "batches an epoch"]]
+    notes = []
+    for name, each in told["splits"].items():
+        batches = "-" if each["batches"] is None else f"{each['batches']:,}"
+        splits.append([name, f"{each['rows']:,}", f"{each['tokens']:,}", f"{100 * each['fill']:.2f}%", batches])
+        uneven = {source: times for source, times in each["times_of"].items() if abs(times - 1) > UNEVEN}
+        if uneven:
+            often = ", ".join(f"{source} {times:.1f} times" for source, times in uneven.items())
+            notes.append(f"{name}: by their weights, the rows of a source come in an epoch: {often}")
+        if each["batches"] is None:
+            notes.append(f"{name}: {each['no_batches']}")
+    return "\n".join(
+        [*_columns(sources, left={0, 4}), "", *_columns(splits, left={0}), *(["", *notes] if notes else [])]
+    )
+
+
+def _columns(rows: list[list[str]], left: set[int]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,502 @@
+"""Killed, crashed, interrupted: the build that is run again ends with the same store, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tokenmill as tm
+from tokenmill.errors import TokenizerError
+from tokenmill.events import read_events
+from tokenmill.store import read_manifest
+
+HARD_LIMIT = 60.0  # seconds after which anything still running is a hang
+
+DRIVER = """
+import sys
+import tokenmill as tm
+source, tokenizer, out, workers, *memory = sys.argv[1:]
+store = tm.build(
+    source,
+    tokenizer,
+    out,
+    workers=int(workers),
+    shard_bytes="64KB",
+    progress="quiet",
+    memory=(memory or [None])[0],
+    engine="gigatoken",
+)
+print(store.fingerprint)
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Some 90 tasks: four files in pieces and a group of small ones. About a second of work."""
+    folder = tmp_path_factory.mktemp("corpus")
+    draw = random.Random(3)
+    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
+    for number in range(4):
+        with open(folder / f"{number}.jsonl", "w") as out:
+            for _ in range(2000):
+                out.write(json.dumps({"text": " ".join(draw.choices(words, k=110))}) + "\n")
+    for number in range(5):
+        (folder / f"small{number}.jsonl").write_text(f'{{"text": "small {number}"}}\n{{bad\n')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus, tokenizer_path, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "store"
+    tm.build(corpus, tokenizer_path, folder, workers=0, shard_bytes="64KB", progress="quiet")
+    return folder
+
+
+@contextmanager
+def running(*arguments: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python in a process group of its own, of which nothing outlives this block."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "always::ResourceWarning", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=HARD_LIMIT)
+
+
+def members(group: int) -> list[int]:
+    """The living processes of a group."""
+    found = []
+    for process in psutil.process_iter(["pid", "status"]):
+        try:
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except ProcessLookupError:
+            pass
+    return found
+
+
+def wait_until(holds: Callable[[], object], seconds: float = HARD_LIMIT) -> bool:
+    """Poll until something holds; False if it never did."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def receipts(store: Path) -> dict[str, tuple[int, int]]:
+    """Every receipt there is: which file it is, and when it was written."""
+    found = {}
+    for path in (store / "shards").glob("*.json"):
+        found[path.name] = (path.stat().st_ino, path.stat().st_mtime_ns)
+    return found
+
+
+def shard_files(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (store / "shards").iterdir()}
+
+
+def litter(store: Path) -> list[Path]:
+    return [path for path in store.rglob("*") if path.name.endswith(".tmp")]
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Let it run to its end, which must come by itself."""
+    out, err = process.communicate(timeout=HARD_LIMIT)
+    return process.returncode, out, err
+
+
+# The build is killed.
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.stress)])
+def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path, kills):
+    """Killed at many moments and run again each time: nothing is done twice, and the store is as if nothing had happened.
+
+    Half the kills hit the whole process group, half only the supervisor, whose workers must then end by themselves.
+    """
+    draw = random.Random(kills)
+    stores = iter(range(100))
+    store = tmp_path / str(next(stores))
+    for kill in range(kills):
+        before = receipts(store)
+        with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
+            moment = time.monotonic() + draw.uniform(0.05, 1.0)
+            ended = wait_until(lambda: build.poll() is not None or time.monotonic() > moment)  # noqa: B023
+            assert ended
+            with suppress(ProcessLookupError):
+                os.killpg(build.pid, signal.SIGKILL) if kill % 2 else build.kill()
+            assert wait_until(lambda: not members(build.pid), 15), "workers outlived their supervisor"
+        after = receipts(store)
+        assert {name: after.get(name) for name in before} == before
+        if (store / "manifest.json").exists() and read_manifest(store).complete:
+            assert read_manifest(store).fingerprint == tm.open(undisturbed).fingerprint
+            store = tmp_path / str(next(stores))
+
+    before = receipts(store)
+    with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
+        code, out, err = finish(build)
+        assert not members(build.pid)
+    assert (code, err) == (0, "")
+    assert out.strip() == tm.open(undisturbed).fingerprint
+    after = receipts(store)
+    assert {name: after[name] for name in before} == before
+    assert shard_files(store) == shard_files(undisturbed)
+    assert litter(store) == []
+    assert tm.open(store).verify() == []
+
+
+# Workers are killed.
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.stress)])
+def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, kills):
+    """Workers killed from outside are replaced: the build ends by itself, with the same store, and blames no document."""
+    draw = random.Random(20)
+    killed = rounds = 0
+    while killed < kills:
+        rounds += 1
+        assert rounds < 20, "builds end before a worker can be killed"
+        store = tmp_path / str(rounds)
+        with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
+            here = 0
+            while here < 4 and build.poll() is None:
+                moment = time.monotonic() + draw.uniform(0.1, 0.6)
+                wait_until(lambda: build.poll() is not None or time.monotonic() > moment)  # noqa: B023
+                workers = [pid for pid in members(build.pid) if pid != build.pid]
+                if workers and build.poll() is None:
+                    os.kill(draw.choice(workers), signal.SIGKILL)
+                    here += 1
+            code, out, err = finish(build)
+            assert not members(build.pid)
+        killed += here
+        assert code == 0, err
+        assert out.strip() == tm.open(undisturbed).fingerprint
+        assert read_manifest(store).quarantined == read_manifest(undisturbed).quarantined
+        assert litter(store) == []
+        assert "ResourceWarning" not in err
+
+
+@pytest.mark.stress
+def test_a_worker_that_dies_after_it_was_retired(corpus, undisturbed, tokenizer_path, tmp_path):
+    """A worker is retired for its size while it still makes its last shard durable, and dies at that: no hang.
+
+    Every worker is larger than it may be, and so retired after a task. The first to commit waits until its successor has had
+    time to do everything else, and then dies.
+    """
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(f"""
+import os, sys, time
+if "tokenmill.building.executors.worker" in sys.orig_argv:
+    ballast = b"x" * (400 << 20)
+    from tokenmill.store import ShardWriter
+    commit = ShardWriter.commit
+    def slowly(self, *name, **facts):
+        try:
+            os.close(os.open({str(tmp_path / "once")!r}, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return commit(self, *name, **facts)
+        deadline = time.monotonic() + 6
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+        os._exit(9)
+    ShardWriter.commit = slowly
+""")
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in (0, 1):
+        lines = (corpus / "0.jsonl").read_text().splitlines(True)[number * 100 : number * 100 + 70]
+        (source / f"{number}.jsonl").write_text("".join(lines))
+    arguments = ("-c", DRIVER, source, tokenizer_path, tmp_path / "store", 1, "1MB")
+    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+        assert wait_until(lambda: build.poll() is not None, 25), "the build hangs"
+        code, out, err = finish(build)
+    assert code == 0, err
+    reference = tm.build(source, tokenizer_path, tmp_path / "other", workers=0, shard_bytes="64KB", progress="quiet")
+    assert reference.num_shards == 2
+    assert out.strip() == reference.fingerprint
+
+
+def test_workers_that_die_at_every_commit(corpus, tokenizer_path, tmp_path):
+    """A task that can be encoded but never made durable is given up in the end; the build does not try for ever."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text("""
+import os, sys, threading
+if "tokenmill.building.executors.worker" in sys.orig_argv:
+    from tokenmill.store import ShardWriter
+    def die(self, **facts):
+        threading.Event().wait(0.2)  # by now the supervisor has heard that the task is encoded
+        os._exit(9)
+    ShardWriter.commit = die
+""")
+    store = tmp_path / "store"
+    arguments = ("-c", DRIVER, corpus / "small0.jsonl", tokenizer_path, store, 1)
+    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+        assert wait_until(lambda: build.poll() is not None, 25), "the build tries for ever"
+        finish(build)
+    assert not read_manifest(store).complete
+
+
+# A document crashes the engine.
+
+CRASH = "sudden-death-marker"
+
+CRASHING = f"""
+import os, signal, sys
+if "tokenmill.building.executors.worker" in sys.orig_argv:
+    import pyarrow.compute as pc
+    from tokenmill.encoding.engines import GigatokenEngine
+    encode = GigatokenEngine.encode
+    def crash(self, values):
+        if len(values) and pc.any(pc.match_substring(values, {CRASH!r})).as_py():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return encode(self, values)
+    GigatokenEngine.encode = crash
+"""
+
+
+def crashing_site(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(CRASHING)
+    return str(folder)
+
+
+BIG_SHARDS = DRIVER.replace('"64KB"', '"32MB"')
+
+
+def check_crashes(source: Path, tokenizer_path: Path, tmp_path: Path, poison: list[tuple[str, int]]) -> None:
+    """Build with an engine that crashes; what differs from a build with one that does not is just the poison."""
+    reference = tm.build(source, tokenizer_path, tmp_path / "reference", workers=0, progress="quiet")
+    expected = [
+        (place, ids.tolist())
+        for place, ids in zip(map(reference.locate, range(len(reference))), reference, strict=True)
+        if tuple(place) not in poison
+    ]
+    assert len(expected) == len(reference) - len(poison)
+    store_path = tmp_path / "store"
+    arguments = ("-c", BIG_SHARDS, source, tokenizer_path, store_path, 2)
+    with running(*arguments, PYTHONPATH=crashing_site(tmp_path / "site")) as build:
+        code, _, err = finish(build)
+    assert code == 0, err
+    store = tm.open(store_path)
+    assert [store.locate(i) for i in range(len(store))] == [place for place, _ in expected]
+    assert all(store[i].tolist() == ids for i, (_, ids) in enumerate(expected))
+    lines = [json.loads(line) for line in (store_path / "quarantine.jsonl").read_bytes().splitlines()]
+    crashed = [(line["file"], line["row"]) for line in lines if line["reason"] == "crashed the engine"]
+    assert crashed == poison
+    assert read_manifest(store_path).quarantined["crashed the engine"] == len(poison)
+    others = [line for line in lines if line["reason"] != "crashed the engine"]
+    assert others == [json.loads(line) for line in (tmp_path / "reference/quarantine.jsonl").read_bytes().splitlines()]
+    assert store.verify() == []
+
+
+def test_documents_that_crash_the_engine(corpus, tokenizer_path, tmp_path):
+    """They alone are left out, with their file and row: two in different blocks of a file, one among small files."""
+    source = tmp_path / "in"
+    source.mkdir()
+    text = (corpus / "0.jsonl").read_text()
+    large = [json.dumps({"text": text[i : i + 20_000]}) + "\n" for i in range(0, 1_300_000, 20_000)] * 6  # two blocks
+    large[11] = json.dumps({"text": f"before {CRASH} after"}) + "\n"
+    large[380] = json.dumps({"text": CRASH}) + "\n"
+    (source / "b-large.jsonl").write_text("".join(large))
+    for number in range(4):
+        (source / f"a-small{number}.jsonl").write_text(f'\n{{bad\n{{"text": "good {number}"}}\n\n{{"text": "more"}}\n')
+    (source / "a-small2.jsonl").write_text(f'\n{{bad\n{{"text": "x"}}\n\n{{"text": "{CRASH}"}}\n{{"text": "y"}}\n')
+    poison = [
+        (str(source / "a-small2.jsonl"), 4),
+        (str(source / "b-large.jsonl"), 11),
+        (str(source / "b-large.jsonl"), 380),
+    ]
+    check_crashes(source, tokenizer_path, tmp_path, poison)
+
+
+@pytest.mark.stress
+def test_neighbours_that_crash_the_engine(tokenizer_path, tmp_path):
+    """Two in a row in one block, the first and last of their file, with bad rows around."""
+    source = tmp_path / "in"
+    source.mkdir()
+    good, bad = json.dumps({"text": "good " * 20}) + "\n", json.dumps({"text": f"x {CRASH}"}) + "\n"
+    (source / "a.jsonl").write_text(good * 3)
+    (source / "b.jsonl").write_text(bad + bad + "{bad\n\n" + good * 3 + bad)
+    (source / "c.jsonl").write_text(good)
+    check_crashes(source, tokenizer_path, tmp_path, [(str(source / "b.jsonl"), row) for row in (0, 1, 7)])
+
+
+# A worker cannot even start.
+
+
+def test_workers_that_cannot_start(corpus, tokenizer_path, tmp_path):
+    """When no worker gets as far as being ready, the build says so, with what they said, and does not hang."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text("""
+import os, sys
+if "tokenmill.building.executors.worker" in sys.orig_argv:
+    os.write(2, b"no engine on this machine")
+    os._exit(7)
+""")
+    arguments = ("-c", DRIVER, corpus, tokenizer_path, tmp_path / "store", 2)
+    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+        assert wait_until(lambda: build.poll() is not None, 20), "the build hangs"
+        code, _, err = finish(build)
+        assert not members(build.pid)
+    assert code == 1
+    assert "BuildError" in err
+    assert "no engine on this machine" in err
+
+
+def test_a_tokenizer_that_vanishes_before_the_workers_read_it(corpus, tokenizer_path, tmp_path):
+    """What a worker cannot load is an error of the build, that names the file."""
+    kept = tmp_path / "store/tokenizer/tokenizer.json"
+
+    def vanish(event):
+        if event["event"] == "plan":
+            kept.unlink()
+
+    with pytest.raises(TokenizerError, match=str(kept)):
+        tm.build(corpus, tokenizer_path, tmp_path / "store", workers=2, shard_bytes="64KB", progress=vanish)
+    assert not psutil.Process().children()
+
+
+# The build is interrupted.
+
+
+@pytest.mark.parametrize("moment", ["early", "midway"])
+def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, moment):
+    """Exit 130, a message that says how to go on, nobody left behind; and that is how it goes on."""
+    store = tmp_path / "store"
+    command = ["build", str(corpus), "-t", str(tokenizer_path), "-o", str(store), "--shard-bytes", "64KB"]
+    command += ["--workers", "2"]
+    with running("-m", "tokenmill.cli", *command) as build:
+        if moment == "early":  # the workers are still starting
+            begun = wait_until(lambda: len(members(build.pid)) > 1 or build.poll() is not None)
+        else:
+            begun = wait_until(lambda: len(receipts(store)) > 5 or build.poll() is not None)
+        assert begun
+        assert build.poll() is None
+        os.killpg(build.pid, signal.SIGINT)
+        code, out, err = finish(build)
+        assert wait_until(lambda: not members(build.pid), 10)
+    assert code == 130
+    assert out == ""
+    assert "run the same command to go on" in err
+    assert "Traceback" not in err
+    if (store / "events.jsonl").exists():  # before a manifest was written nothing is left behind, not even the folder
+        assert list(read_events(store / "events.jsonl"))[-1]["event"] == "stopped"
+
+    before = receipts(store)
+    assert bool(before) == (moment == "midway")
+    with running("-m", "tokenmill.cli", *command, "--json") as build:
+        code, out, err = finish(build)
+    assert code == 0, err
+    assert json.loads(out)["fingerprint"] == tm.open(undisturbed).fingerprint
+    after = receipts(store)
+    assert {name: after[name] for name in before} == before
+    assert shard_files(store) == shard_files(undisturbed)
+    assert litter(store) == []
+
+
+def test_terminated(corpus, undisturbed, tokenizer_path, tmp_path):
+    """SIGTERM, as a job scheduler sends it, to the build alone: its workers end too, and the next run goes on."""
+    store = tmp_path / "store"
+    with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
+        assert wait_until(lambda: len(receipts(store)) > 5 or build.poll() is not None)
+        build.terminate()
+        finish(build)
+        assert wait_until(lambda: not members(build.pid), 10), "workers outlived their supervisor"
+    before = receipts(store)
+    with running("-c", DRIVER, corpus, tokenizer_path, store, 2) as build:
+        code, out, err = finish(build)
+    assert (code, out.strip()) == (0, tm.open(undisturbed).fingerprint), err
+    assert {name: receipts(store)[name] for name in before} == before
+
+
+CRASHING_READER = f"""
+import os, signal, sys
+if "tokenmill.building.executors.worker" in sys.orig_argv:
+    from tokenmill.reading import lines
+    parse = lines.jsonl_texts
+    def crash(data, source):
+        if {CRASH!r}.encode() in data:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return parse(data, source)
+    lines.jsonl_texts = crash
+"""
+
+
+def test_a_file_that_crashes_its_reader(tokenizer_path, tmp_path):
+    """It fails by name, in the end, and takes no document of its neighbours with it."""
+    data, site = tmp_path / "data", tmp_path / "site"
+    data.mkdir()
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(CRASHING_READER)
+    good = "".join(json.dumps({"text": f"good {i} " + "word " * 400}) + "\n" for i in range(3000))
+    (data / "a.jsonl").write_text(good)
+    (data / "b.jsonl").write_text(good + json.dumps({"text": CRASH}) + "\n")
+    with running("-c", DRIVER, data, tokenizer_path, tmp_path / "store", 2, PYTHONPATH=str(site)) as build:
+        code, _, err = finish(build)
+    assert code == 0, err
+    with pytest.warns(UserWarning, match="not complete"):
+        store = tm.open(tmp_path / "store")
+    assert [entry["file"] for entry in store.failed] == [str(data / "b.jsonl")]
+    assert store.manifest.quarantined == {}
+    assert len(store) == 3000
+    assert {store.locate(i).file for i in range(len(store))} == {str(data / "a.jsonl")}
+
+
+def test_code_in_the_current_folder_is_not_run(corpus, undisturbed, tokenizer_path, tmp_path):
+    """A corpus may hold queue.py or tokenizers.py; a build started beside them must not import them."""
+    for name in ("queue.py", "signal.py", "tokenizers.py", "tokenmill.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\nraise SystemExit('imported')\n")
+    code = "import sys; sys.path = [p for p in sys.path if p]; from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["build", str(corpus), "-t", str(tokenizer_path), "-o", "store", "--workers", "2", "-q"]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", code, *command, "--shard-bytes", "64KB"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not (tmp_path / "RUN").exists()
+    assert tm.open(tmp_path / "store").fingerprint == tm.open(undisturbed).fingerprint
+
+
+def test_many_builds_at_once_in_a_new_folder(corpus, undisturbed, tokenizer_path, tmp_path):
+    """One builds; the others are told so, and take nothing away from it."""
+    code = """
+import sys, tokenmill as tm
+from tokenmill.errors import LockedError
+try:
+    tm.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=0, shard_bytes="64KB", progress="quiet")
+    print("built")
+except LockedError:
+    print("locked")
+"""
+    arguments = [sys.executable, "-c", code, str(corpus), str(tokenizer_path)]
+    for turn in range(2):
+        store = tmp_path / f"store{turn}"
+        builds = [subprocess.Popen([*arguments, str(store)], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        said = sorted(build.communicate(timeout=120)[0].strip() for build in builds)
+        assert set(said) <= {"built", "locked"}
+        assert "built" in said
+        assert tm.open(store).fingerprint == tm.open(undisturbed).fingerprint
+        assert litter(store) == []

@@ -1,0 +1,167 @@
+"""What a build may use of the machine: sizes as people write them, cores as the kernel allows, memory as asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.building.machine import available_memory, resident_bytes, share_out, usable_cores
+from tokenmill.errors import UsageError
+from tokenmill.formatting import parse_size
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        (1, 1),
+        (10**15, 10**15),
+        ("1", 1),
+        ("64MB", 64_000_000),
+        ("64mb", 64_000_000),
+        ("64 MB", 64_000_000),
+        ("  64MB  ", 64_000_000),
+        ("64M", 64_000_000),
+        ("1k", 1000),
+        ("1KB", 1000),
+        ("1KiB", 1024),
+        ("1Ki", 1024),
+        ("1.5GiB", 3 << 29),
+        ("0.5MB", 500_000),
+        ("4GB", 4 * 10**9),
+        ("2TB", 2 * 10**12),
+        ("1TiB", 1 << 40),
+        ("300b", 300),
+    ],
+)
+def test_sizes(written, size):
+    """Decimal units, binary units, in any case, with or without a space."""
+    assert parse_size(written, "memory") == size
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "MB",
+        "lots",
+        "-1",
+        "-64MB",
+        "0",
+        "0MB",
+        "1.2.3MB",
+        "1e6",
+        "64XB",
+        "64MBit",
+        "1,000",
+        "½GB",
+        "0.5",
+        "0.0004KB",
+        0,
+        -5,
+        True,
+        None,
+    ],
+)
+def test_what_is_not_a_size(written):
+    """A usage error names the option, what was given, and how to write it."""
+    with pytest.raises(UsageError) as caught:
+        parse_size(written, "shard_bytes")
+    assert f"shard_bytes={written!r}" in str(caught.value)
+    assert "64MB" in str(caught.value)
+
+
+@given(st.integers(1, 10**9), st.sampled_from(["", "b", "kb", "MB", "GiB"]))
+def test_whole_numbers_are_exact(number, unit):
+    """A whole number of any unit loses nothing."""
+    factor = {"": 1, "b": 1, "kb": 10**3, "MB": 10**6, "GiB": 1 << 30}[unit]
+    assert parse_size(f"{number}{unit}", "memory") == number * factor
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_size_or_a_usage_error(text):
+    """Nothing else ever comes out."""
+    try:
+        assert parse_size(text, "memory") > 0
+    except UsageError:
+        pass
+
+
+def test_cores_follow_the_affinity():
+    """A process pinned to one core uses one, however many the machine has."""
+    script = """
+import os
+from tokenmill.building.machine import share_out, usable_cores
+before = usable_cores()
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+print(before, usable_cores(), share_out(None, "64GB")[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    before, pinned, workers = map(int, ran.stdout.split())
+    assert 1 <= before <= len(os.sched_getaffinity(0))
+    assert pinned == workers == 1
+
+
+@pytest.mark.parametrize("memory", ["1MB", "100MB", "600MB", "1GB", "10GB", "1TB"])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
+def test_memory_is_shared_out(workers, memory):
+    """Never more workers than asked for, at least one, and together within the budget where one worker fits in it."""
+    count, share = share_out(workers, memory)
+    budget = parse_size(memory, "memory")
+    assert 1 <= count <= workers
+    assert share > 0
+    if count > 1:
+        assert count * share <= budget
+    fewer, less = share_out(workers, max(1, budget // 4))
+    assert fewer <= count
+    assert less <= share or fewer < count
+
+
+def test_little_memory_means_fewer_workers():
+    """Workers too small to be of use are not started."""
+    assert share_out(16, "1GB")[0] < share_out(16, "100GB")[0] == 16
+    assert share_out(16, "1MB")[0] == 1
+
+
+def test_without_options_the_machine_decides():
+    """One worker a core, unless memory is short; about half of the free memory among them."""
+    count, share = share_out(None, None)
+    assert 1 <= count <= usable_cores()
+    assert count * share <= max(available_memory(), 1 << 30)
+
+
+def test_memory_is_a_usage_error_by_name():
+    with pytest.raises(UsageError, match="memory='plenty'"):
+        share_out(2, "plenty")
+
+
+def test_resident_bytes():
+    """What a process holds grows by what it takes; a process that is gone holds nothing."""
+    before = resident_bytes()
+    assert 10 << 20 < before < 64 << 30
+    block = b"x" * (64 << 20)
+    assert resident_bytes() - before > 48 << 20
+    del block
+    script = "print('here', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert resident_bytes(child.pid) > 1 << 20
+        child.kill()
+    assert resident_bytes(child.pid) == 0
+
+
+def test_available_memory_is_plausible():
+    assert 16 << 20 < available_memory() < 1 << 50
+
+
+def test_page_cache_is_not_used_memory(tmp_path):
+    """In a container nearly all of the limit may be files read a while ago: that memory is still to be had."""
+    (tmp_path / "memory.max").write_text(str(1 << 30))
+    (tmp_path / "memory.current").write_text(str(1 << 30))
+    assert available_memory(tmp_path) == 0
+    (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {600 << 20}\n")
+    assert available_memory(tmp_path) == 600 << 20

@@ -1,0 +1,500 @@
+"""The command line: what each command prints and where, and the exit code that a program may trust."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill as tm
+from tokenmill.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
+
+COMMANDS = ["build", "info", "show", "pack", "verify", "bench", "demo"]
+
+
+def tokenmill(*arguments: object, stdin: bytes = b"", **options) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "tokenmill.cli", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, **options)
+
+
+@pytest.fixture
+def build(jsonl, tokenizer_path, tmp_path):
+    """Build a store of some texts by command; returns its folder."""
+
+    def build(texts, *options) -> Path:
+        out = tmp_path / "store"
+        assert main(["build", str(jsonl(texts)), "-t", str(tokenizer_path), "-o", str(out), "-q", *options]) == 0
+        return out
+
+    return build
+
+
+@pytest.fixture
+def store(build, capsys) -> Path:
+    folder = build(["hello world", "a second document", "and a third"])
+    capsys.readouterr()
+    return folder
+
+
+# Building.
+
+
+def test_build_says_what_it_does_on_stderr_and_what_came_of_it_on_stdout(jsonl, tokenizer_path, tmp_path, capsys):
+    """Progress and result do not mix; run again, it says that it is up to date."""
+    command = ["build", str(jsonl(["one", "two"])), "-t", str(tokenizer_path), "-o", str(tmp_path / "store")]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "2 in = 2 out + 0 quarantined" in out
+    assert "fingerprint" in out
+    assert "1 shard" in err
+    assert "done in" in err
+    assert "done in" not in out
+    assert main(command) == 0
+    again, err = capsys.readouterr()
+    assert again == out
+    assert "up to date" in err
+
+
+def test_build_quiet_json(jsonl, tokenizer_path, tmp_path, capsys):
+    """-q leaves standard error empty, --json leaves one JSON object on standard output."""
+    command = ["build", str(jsonl(["one", "two"])), "-t", str(tokenizer_path), "-o", str(tmp_path / "store")]
+    assert main([*command, "-q", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["documents"] == 2
+
+
+def test_build_verbose_names_every_shard(jsonl, tokenizer_path, tmp_path, capsys):
+    command = ["build", str(jsonl(["x " * 500] * 20)), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-v"]
+    assert main([*command, "--shard-bytes", "4KB"]) == 0
+    err = capsys.readouterr().err
+    for shard in tm.open(tmp_path / "store").manifest.shard_ids:
+        assert shard in err
+
+
+def test_every_build_option_is_heard(tokenizer_path, tmp_path, capsys):
+    """Flags do what the keywords of the same name do."""
+    source = tmp_path / "in.txt"
+    source.write_text('{"a": "one", "b": "1"}\n{"a": "two", "b": "2"}\n{"a": 3}\n{"a": "four", "b": "4"}\n')
+    command = ["build", str(source), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "--json", "-q"]
+    command += ["--format", "jsonl", "--template", r"{a}\n{b}", "--limit", "3", "--eos", "5", "--bos", "<|endoftext|>"]
+    command += ["--engine", "tokenizers", "--shard-bytes", "1MB", "--workers", "1", "--memory", "1GB"]
+    assert main(command) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["documents"], facts["quarantined"]) == (2, 1)
+    assert (
+        facts["options"] | {"eos": 5, "bos": 0, "max_rows": 3, "shard_bytes": 10**6, "template": "{a}\n{b}"}
+        == facts["options"]
+    )
+    assert facts["tokenizer"]["engine"] == "tokenizers"
+    store = tm.open(tmp_path / "store")
+    assert tm.load_tokenizer(tokenizer_path).decode(store[0][1:-1]) == "one\n1"
+    assert main([*command, "--text-field", "a"]) == 0  # a template needs no text field
+    assert main([*command[:-4], "--on-error", "raise", "--force"]) == 1
+    assert "row 2" in capsys.readouterr().err
+
+
+def test_separator(tokenizer_path, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_text("one\n---\ntwo\n---\nthree")
+    command = ["build", str(source), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-q", "--json"]
+    assert main([*command, "--separator", r"\n---\n"]) == 0
+    assert json.loads(capsys.readouterr().out)["documents"] == 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_build_from_standard_input(tokenizer_path, tmp_path, packed):
+    """A stream is read as --format says, compressed or not; the same stream again is up to date."""
+    lines = b'{"text": "one"}\n{"text": "two"}\n{bad\n'
+    stdin = gzip.compress(lines) if packed else lines
+    command = ("build", "-", "--format", "jsonl", "-t", tokenizer_path, "-o", tmp_path / "store", "--json")
+    ran = tokenmill(*command, stdin=stdin)
+    assert ran.returncode == 0, ran.stderr
+    facts = json.loads(ran.stdout)
+    assert (facts["documents"], facts["quarantined"]) == (2, 1)
+    assert tm.open(tmp_path / "store").locate(1) == ("<stdin>", 1)
+    again = tokenmill(*command, stdin=stdin)
+    assert again.returncode == 0
+    assert b"up to date" in again.stderr
+    assert json.loads(again.stdout) == facts
+
+
+def test_standard_input_needs_a_format(tokenizer_path, tmp_path):
+    """A stream has no name to tell its format by: a usage error that says what to give."""
+    ran = tokenmill("build", "-", "-t", tokenizer_path, "-o", tmp_path / "store", stdin=b'{"text": "one"}\n')
+    assert ran.returncode == 2
+    assert b"--format" in ran.stderr
+    assert ran.stdout == b""
+
+
+def test_truncated_standard_input(tokenizer_path, tmp_path):
+    """A compressed stream that breaks off is named as what failed."""
+    stdin = gzip.compress(b'{"text": "one"}\n' * 5000)
+    command = ("build", "-", "--format", "jsonl", "-t", tokenizer_path, "-o", tmp_path / "store", "--json")
+    ran = tokenmill(*command, stdin=stdin[: len(stdin) // 2])
+    assert ran.returncode == 4
+    assert json.loads(ran.stdout)["failed_files"][0]["file"] == "<stdin>"
+    assert tokenmill(*command, stdin=stdin).returncode == 0
+    assert len(tm.open(tmp_path / "store")) == 5000
+
+
+# Exit codes.
+
+
+def test_exit_codes(store, jsonl, tokenizer_path, tmp_path, capsys):
+    """0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but some input failed; each says why on stderr."""
+    source, tokenizer = str(tmp_path / "corpus.jsonl"), ["-t", str(tokenizer_path)]
+    bad = tmp_path / "bad.jsonl.gz"
+    bad.write_bytes(b"\x1f\x8b nothing")
+    (tmp_path / "file").write_text("")
+    cases = [
+        (1, ["build", source, "-t", str(tmp_path / "nowhere"), "-o", str(tmp_path / "x")], "nowhere"),
+        (1, ["build", source, *tokenizer, "-o", str(tmp_path / "file/store")], "file/store"),
+        (2, ["build", str(tmp_path / "missing.jsonl"), *tokenizer, "-o", str(tmp_path / "x")], "missing.jsonl"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--text-field", "body"], "body"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--shard-bytes", "some"], "shard_bytes"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--memory", "-4"], "memory"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--eos", "<nope>"], "eos"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--limit", "0"], "max_rows"),
+        (2, ["show", str(store), "--doc", "3"], "3"),
+        (3, ["build", source, *tokenizer, "-o", str(store), "--eos", "none"], "eos"),
+        (3, ["info", str(tmp_path / "x")], str(tmp_path / "x")),
+        (3, ["show", str(tmp_path / "nowhere")], "nowhere"),
+        (3, ["verify", str(tmp_path / "nowhere")], "nowhere"),
+        (4, ["build", source, str(bad), *tokenizer, "-o", str(tmp_path / "four"), "-q"], "1 input file failed"),
+    ]
+    for code, command, says in cases:
+        assert main(command) == code, command
+        out, err = capsys.readouterr()
+        assert says in err, command
+        assert (out == "") == (code != 4), command
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["build"],
+        ["build", "x"],
+        ["info"],
+        ["show"],
+        ["build", "x", "-t", "y", "-o", "z", "--limit", "a"],
+    ],
+)
+def test_a_command_that_cannot_be_understood(arguments, capsys):
+    """Exit code 2 and the usage, on standard error."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "usage: tokenmill" in err
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help(command, capsys):
+    """Every command explains itself on standard output."""
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"] if command else ["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: tokenmill {command}".strip())
+    if not command:
+        assert all(name in out for name in COMMANDS)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"tokenmill {tm.__version__}\n"
+
+
+# Looking at stores.
+
+
+def test_info_json(store, tokenizer_path, capsys):
+    """What a program may rely on."""
+    assert main(["info", str(store), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    facts = json.loads(out)
+    opened = tm.open(store)
+    assert facts["documents"] == 3
+    assert facts["tokens"] == opened.num_tokens == sum(opened.lengths)
+    assert facts["dtype"] == "uint16"
+    assert facts["vocab_size"] == opened.tokenizer.vocab_size
+    assert facts["tokenizer"]["name"] == str(tokenizer_path)
+    assert facts["tokenizer"]["fingerprint"] == opened.tokenizer.fingerprint
+    assert facts["fingerprint"] == opened.fingerprint
+    assert facts["shards"] == opened.num_shards == 1
+    assert facts["source_bytes"] == (store.parent / "corpus.jsonl").stat().st_size
+    assert facts["quarantined"] == 0
+    assert facts["complete"] is True
+
+
+def test_info(store, capsys):
+    """The same for people: the account of documents, the tokenizer, the fingerprint."""
+    assert main(["info", str(store)]) == 0
+    out = capsys.readouterr().out
+    assert "3 in = 3 out + 0 quarantined" in out
+    assert tm.open(store).fingerprint in out
+    assert "NOT COMPLETE" not in out
+
+
+def test_info_counts_what_was_left_out(tokenizer_path, tmp_path, capsys):
+    """Documents in are documents out and quarantined, by reason."""
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{bad\n{"text": null}\n\n{worse\n')
+    command = ["build", str(tmp_path / "in.jsonl"), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-q"]
+    assert main([*command, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["documents_in"], facts["documents"], facts["quarantined"]) == (4, 1, 3)
+    assert facts["quarantined_by_reason"] == {"bad json": 2, "null field": 1}
+    assert main(["info", str(tmp_path / "store")]) == 0
+    assert "4 in = 1 out + 3 quarantined" in capsys.readouterr().out
+
+
+def test_info_of_an_interrupted_store(jsonl, tokenizer_path, tmp_path, capsys):
+    """A build that stopped midway is not complete, and says how to finish it."""
+
+    def stop(event):
+        if event["event"] == "start":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tm.build(jsonl(["a"]), tokenizer_path, tmp_path / "store", progress=stop)
+    assert main(["info", str(tmp_path / "store"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["complete"] is False
+    assert (facts["documents"], facts["tokens"], facts["shards"]) == (0, 0, 0)
+    assert main(["info", str(tmp_path / "store")]) == 0
+    assert "NOT COMPLETE" in capsys.readouterr().out
+    assert main(["show", str(tmp_path / "store")]) == 3
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_verify_of_an_interrupted_store_does_not_call_it_whole(jsonl, tokenizer_path, tmp_path, capsys):
+    """Nothing is damaged, but nothing is there either: not "every bit is as it was written"."""
+
+    def stop(event):
+        if event["event"] == "start":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tm.build(jsonl(["a"]), tokenizer_path, tmp_path / "store", progress=stop)
+    main(["verify", str(tmp_path / "store")])
+    assert "every bit is as it was written" not in capsys.readouterr().out
+
+
+def test_show(store, capsys):
+    """A document's origin, ids and text; several at once, and from the end."""
+    assert main(["show", str(store)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "corpus.jsonl, row 0" in out
+    assert "hello world" in out
+    assert str(tm.open(store)[0].tolist()) in out
+    assert main(["show", str(store), "--doc", "1", "-1"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("a second document") < out.index("and a third")
+    assert main(["show", str(store), "--tokens", "2"]) == 0
+    out = capsys.readouterr().out
+    opened = tm.open(store)
+    assert f"{opened[0][:2].tolist()} ... and {len(opened[0]) - 2} more" in out
+
+
+def test_show_json(store, capsys):
+    """A line of JSON for each document."""
+    assert main(["show", str(store), "--json", "--doc", "0", "2"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    opened = tm.open(store)
+    assert first["ids"] == opened[0].tolist()
+    assert first["tokens"] == len(opened[0])
+    assert first["text"] == "hello world<|endoftext|>"
+    assert (first["document"], first["row"], second["row"]) == (0, 0, 2)
+    assert first["file"].endswith("corpus.jsonl")
+
+
+NASTY = "a\x1b[31mred\x1b[0m \x07bell \x9b1mC1 \x7f \x08\x08 \u202eright to left \u2028 end \r over"
+
+
+def is_safe(text: str) -> bool:
+    """No character that a terminal obeys."""
+    return all(c.isprintable() or c in "\n\t" for c in text)
+
+
+def test_show_escapes_control_characters(build, capsys):
+    """Escape sequences in a document are shown, not obeyed."""
+    folder = build([NASTY])
+    capsys.readouterr()
+    assert main(["show", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert is_safe(out)
+    assert "\\x1b[31mred" in out
+    assert "right to left" in out
+    assert main(["show", str(folder), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert is_safe(out)
+    assert json.loads(out)["text"] == NASTY + "<|endoftext|>"
+
+
+def test_names_of_files_are_escaped_too(tokenizer_path, tmp_path, capsys):
+    """A file whose name holds escape sequences is named without obeying it, by every command."""
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a\x1b[31m.jsonl").write_text('{"text": "x"}\n')
+    (source / "b\x1b[31m.jsonl.gz").write_text("broken")
+    inputs = [str(path) for path in sorted(source.iterdir())]
+    command = ["build", *inputs, "-t", str(tokenizer_path), "-o", str(tmp_path / "store")]
+    assert main(command) == 4
+    out, err = capsys.readouterr()
+    assert is_safe(err)
+    assert is_safe(out)
+    for command in (["info"], ["show"], ["info", "--json"], ["show", "--json"]):
+        assert main([*command, str(tmp_path / "store")]) == 0
+        assert is_safe(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_are_no_text(tokenizer_path, tmp_path, encoding):
+    """A file name of bytes that are not UTF-8, or a terminal that is not: no command fails for it."""
+    source = tmp_path / "in"
+    source.mkdir()
+    with open(os.fsencode(source) + b"/b\xff.jsonl", "w") as out:
+        out.write(json.dumps({"text": "naïve 中文"}) + "\n")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    name = os.fsdecode(os.fsencode(source) + b"/b\xff.jsonl")
+    for command in (
+        ["build", name, "-t", tokenizer_path, "-o", tmp_path / "store"],
+        ["info", tmp_path / "store"],
+        ["info", tmp_path / "store", "--json"],
+        ["show", tmp_path / "store"],
+        ["show", tmp_path / "store", "--json"],
+        ["verify", tmp_path / "store"],
+    ):
+        ran = tokenmill(*command, env=environment)
+        assert ran.returncode == 0, ran.stderr.decode(errors="replace")[-400:]
+
+
+def test_verify(store, capsys):
+    """A good store is called good, for people and for programs; a damaged one is not."""
+    assert main(["verify", str(store)]) == 0
+    assert "every bit" in capsys.readouterr().out
+    assert main(["verify", str(store), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "repaired": False, "damaged": []}
+    ids = next(path for path in (store / "shards").glob("*.npy") if ".ends" not in path.name)
+    ids.write_bytes(ids.read_bytes()[:-1] + b"\xff")
+    assert main(["verify", str(store)]) == 3
+    assert ids.name in capsys.readouterr().out
+    assert main(["verify", str(store), "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert [entry["file"] for entry in report["damaged"]] == [f"shards/{ids.name}"]
+    assert main(["verify", str(store), "--repair"]) == 0
+    assert "repaired" in capsys.readouterr().out
+    assert main(["verify", str(store)]) == 0
+
+
+def test_a_reader_that_leaves(build):
+    """`tokenmill show ... | head -1` ends in silence."""
+    folder = build(["some words " * 3000] * 30)
+    command = [sys.executable, "-m", "tokenmill.cli", "show", folder, "--tokens", "9999", "--doc", *map(str, range(30))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(timeout=60)
+    assert err == b""
+
+
+# The other commands.
+
+
+def test_demo(tmp_path, capsys, monkeypatch):
+    """Builds a store offline from files every machine has, and says how to go on."""
+    (tmp_path / "lib").mkdir()
+    for name in ("a.py", "b.rst", "c.txt"):
+        (tmp_path / "lib" / name).write_text(f"# {name}\n")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "lib"))
+    assert main(["demo", "-o", str(tmp_path / "store")]) == 0
+    out, err = capsys.readouterr()
+    assert "3 in = 3 out" in out
+    assert f"tokenmill show {tmp_path / 'store'}" in out
+    assert "building" in err
+    assert len(tm.open(tmp_path / "store")) == 3
+
+
+@pytest.mark.stress
+def test_bench(tmp_path):
+    """Measures every bar on a small corpus; whether they are met on so little text is not the question here."""
+    corpus = tmp_path / "words.txt"
+    corpus.write_text("some words of text to measure with, and then some more of them\n" * 2000)
+    command = ("bench", "--corpus", corpus, "--size", "1MB", "--rounds", "1", "--work", tmp_path / "work", "--json")
+    ran = tokenmill(*command, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    bars = result["bars"]
+    assert len(bars) > 5
+    assert [bar for bar in bars if bar["met"] and bar["ratio"] <= 0] == []  # a bar is not met by a nonsense number
+
+
+# What it costs to ask.
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import tokenmill",
+        "import tokenmill; dir(tokenmill); tokenmill.errors",
+        "import tokenmill.cli",
+        "import tokenmill.cli\ntry: tokenmill.cli.main(['--help'])\nexcept SystemExit: pass",
+        "import tokenmill.cli\ntry: tokenmill.cli.main(['build', '--help'])\nexcept SystemExit: pass",
+    ],
+)
+def test_help_and_import_load_nothing_heavy(script):
+    """Asking for help, or importing, costs no library that does real work."""
+    heavy = ["numpy", "pyarrow", "tokenizers", "gigatoken", "awkward", "psutil", "torch"]
+    check = f"\nimport sys\nprint([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", script + check], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr.strip()) == (0, "[]")
+
+
+def test_public_names():
+    """What is promised is there, and nothing else is shown."""
+    assert sorted(tm.__all__) == sorted(set(tm.__all__))
+    for name in tm.__all__:
+        assert getattr(tm, name) is not None
+    assert set(tm.__all__) <= set(dir(tm))
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = tm.nonsense
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.lines.txt", "a.parquet", "a.csv"])
+def test_a_build_does_not_import_pandas(tokenizer_path, tmp_path, name):
+    """It is installed here, and Arrow would import it, into every worker, for the asking."""
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": ["one", "two"]}), path)
+    else:
+        path.write_text({"a.jsonl": '{"text": "one"}\n\nbad\n', "a.csv": "text\none\n"}.get(name, "one\n\ntwo\n"))
+    code = (
+        "import sys, tokenmill as tm; tm.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=0, progress='quiet',"
+        " format=sys.argv[4]); sys.exit('pandas' in sys.modules)"
+    )
+    format = "lines" if "lines" in name else "auto"
+    arguments = [sys.executable, "-c", code, str(path), str(tokenizer_path), str(tmp_path / "store"), format]
+    for out in ("first", "second"):  # the first may have to get to know the tokenizer
+        arguments[5] = str(tmp_path / out)
+        ran = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,135 @@
+"""Undocumented equals failing, and what the documents show is run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tokenmill
+from tokenmill.cli import parser
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def commands(name: str, command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Every command, those within others too, by the words it is called with."""
+    found = {name: command}
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below, within in action.choices.items():
+                found |= commands(f"{name} {below}", within)
+    return found
+
+
+def test_every_command_and_flag_is_documented():
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    for name, command in commands("tokenmill", parser()).items():
+        section = page.split(f"## {name}\n")[1].split("\n## ")[0]
+        for action in command._actions:
+            for flag in action.option_strings:
+                assert flag in section, f"docs/commands.md lacks {name} {flag}; run scripts/command_pages.py"
+
+
+def test_every_public_name_is_documented():
+    documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for name in ("build", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"):
+        assert f"tm.{name}" in documents
+
+
+def test_public_names_are_these():
+    """The public API changes on purpose or not at all."""
+    classes = ["Loader", "Source", "Store", "Tokenizer", "View"]
+    verbs = ["build", "errors", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"]
+    assert tokenmill.__all__ == classes + verbs
+    for name in tokenmill.__all__:
+        assert getattr(tokenmill, name) is not None
+        assert name in dir(tokenmill)
+
+
+def test_readme_examples_run(tmp_path, tokenizer_path):
+    """Every bash and Python block of the README, in order, as it stands, in a folder with the files it speaks of."""
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        rows = [{"title": f"Title {i}", "text": f"Document {i} of part {part}.\n" * 300} for i in range(20)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "data" / f"part-{part}.jsonl").write_text(lines)
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", README, re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"bash", "python"}
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    source = []
+    for kind, block in blocks:
+        if kind == "python":
+            source.append(block)
+            continue
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line, comments=True)
+            assert program == "tokenmill"
+            run = [sys.executable, "-m", "tokenmill.cli", *arguments]
+            subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, "-c", "\n".join(source)], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert len(tokenmill.open(tmp_path / "from-python")) == 1000
+    assert len(tokenmill.open(tmp_path / "trial")) == 40
+
+
+def test_tokenizers_page_runs(tmp_path, tokenizer_path):
+    """The Python of docs/tokenizers.md, as it stands."""
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    page = (ROOT / "docs" / "tokenizers.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    block += 'assert tokenizer.decode(ids) == "Hello world"\n'
+    block += 'assert tm.load_tokenizer("bytes").encode("é").tolist() == [195, 169]\n'
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_cache_page_runs(tmp_path, tokenizer_path):
+    """The bash and Python of docs/cache.md, as they stand."""
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        lines = (json.dumps({"title": f"Title {i}", "text": f"Document {i} of {part}."}) for i in range(20))
+        (tmp_path / "data" / f"{part}.jsonl").write_text("\n".join(lines))
+    shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    page = (ROOT / "docs" / "cache.md").read_text("utf-8")
+    (bash,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    (python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    said = []
+    for line in bash.splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "tokenmill"
+        run = [sys.executable, "-m", "tokenmill.cli", *arguments]
+        ran = subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True)
+        said.append(ran.stdout + ran.stderr)
+    assert ["up to date" in text for text in said[:3]] == [False, True, False]
+    assert "text_field: 'text' there, 'title' now" in said[2]
+    assert "1 store" in said[3]
+    python += "assert len(store) == 40 and len(trial) == 10 and store.path.parts[-2] == 'stores'\n"
+    subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_packing_page_runs(tmp_path, tokenizer_path):
+    """The Python of docs/packing.md, as it stands, over a store."""
+    tokenmill.build((f"document {i} " * (i % 40) for i in range(900)), tokenizer_path, tmp_path / "corpus", workers=0)
+    page = (ROOT / "docs" / "packing.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block += "assert batch['input_ids'].shape == (2, 2048)\n"
+    block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
+    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+
+
+def test_makefile_is_what_the_readme_and_ci_call():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in ("demo", "test", "bench", "conformance"):
+        assert f"\n{target}:" in makefile
+        assert f"make {target}" in README
+    assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")

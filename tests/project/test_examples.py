@@ -1,0 +1,235 @@
+"""The examples do what they say: the notebook runs, the GPT learns, and its losses are the same however it is run."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tokenmill as tm
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STEPS, SAVE = 80, 20
+SMALL = ["--layers", "1", "--width", "32", "--heads", "2", "--seq-len", "32", "--batch-size", "8", "--lr", "0.02"]
+RUN = [*SMALL, "--strategy", "best_fit", "--steps", str(STEPS), "--save-every", str(SAVE), "--eval-every", "40"]
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # two that wait for each other are slow where cores are shared
+
+# The script, and a SIGKILL in the middle of writing the checkpoint after that of step 40: while its bytes are made durable.
+KILLED = f"""
+import os, pathlib, runpy, signal, sys
+durable = os.fsync
+def killed(file):
+    if pathlib.Path(sys.argv[sys.argv.index("--checkpoint") + 1], "step-{2 * SAVE:08}.pt").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    durable(file)
+os.fsync = killed
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Sums: much to learn beyond how frequent each byte is. Of many lengths, so that rows and ranks differ in their targets."""
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 10, (1200, 2))
+    texts = [f"{a} plus {b} is {a + b}" + "." * int(a % 3) * 4 for a, b in numbers.tolist()]
+    return tm.build(texts, "bytes", tmp_path_factory.mktemp("examples") / "store", eos=10, workers=0, progress="quiet")
+
+
+def run(folder, store, *more, processes=1, program=(str(EXAMPLES / "train_gpt.py"),)):
+    """Run the example in a folder, checkpoints in run/. Losses and perplexities by step, the output, the exit code."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=2"]
+    command = [sys.executable, *(torchrun if processes == 2 else ()), *program, *RUN]
+    before = set(folder.glob("results/*.csv"))
+    ended = subprocess.run(
+        [*command, "--pretokenized", str(store.path), "--checkpoint", "run", *more],
+        cwd=folder,
+        env={**os.environ, **ONE_THREAD},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    (log,) = set(folder.glob("results/*.csv")) - before
+    with log.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    losses = {int(row["step"]): float(row["loss"]) for row in rows}
+    scores = {int(row["step"]): float(row["eval_perplexity"]) for row in rows if row["eval_perplexity"]}
+    return losses, scores, ended.stdout, ended.returncode
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, store):
+    """A run of one process that nothing interrupts."""
+    return run(tmp_path_factory.mktemp("whole"), store)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, store):
+    """The folder of a run that was killed between its second and its third checkpoint, and its losses."""
+    folder = tmp_path_factory.mktemp("killed")
+    losses, _, _, code = run(folder, store, program=("-c", KILLED, str(EXAMPLES / "train_gpt.py")))
+    assert code == -signal.SIGKILL
+    assert [path.name for path in sorted((folder / "run").glob("step-*"))] == ["step-00000020.pt", "step-00000040.pt"]
+    return folder, losses
+
+
+def assert_near(losses, whole):
+    assert losses == pytest.approx({step: whole[step] for step in losses}, abs=1e-4)
+
+
+def test_it_learns_more_than_frequencies(store, whole):
+    losses, scores, output, code = whole
+    assert code == 0
+    counts = np.bincount(np.concatenate(list(store)))
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -float((shares * np.log(shares)).sum())
+    assert list(losses) == list(range(1, STEPS + 1))
+    last = np.mean([losses[step] for step in range(STEPS - 9, STEPS + 1)])
+    assert last < 0.5 * entropy < losses[1]
+    assert list(scores) == [40, 80]
+    assert scores[80] < math.exp(0.5 * entropy)  # documents it was not trained on
+    assert output.count("goes on:") == 2
+
+
+def test_killed_and_resumed_it_goes_on_with_the_very_same_losses(tmp_path, store, whole, killed):
+    folder, before = killed
+    shutil.copytree(folder / "run", tmp_path / "run")
+    after, scores, output, _ = run(tmp_path, store, "--resume")
+    assert list(before) == list(range(1, 61))
+    assert list(after) == list(range(41, STEPS + 1))
+    assert before | after == whole[0]
+    assert scores[80] == whole[1][80]
+    assert output.split("goes on:")[1:] == whole[2].split("goes on:")[1:]
+
+
+def test_two_processes_in_parts_lose_what_one_does_and_one_resumes_them(tmp_path, store, whole):
+    losses, scores, _, _ = run(tmp_path, store, "--accumulate", "2", processes=2)
+    assert list(losses) == list(range(1, STEPS + 1))
+    assert_near(losses, whole[0])
+    assert scores[40] == pytest.approx(whole[1][40], rel=1e-3)
+    (tmp_path / "run" / "step-00000080.pt").unlink()
+    losses, _, _, _ = run(tmp_path, store, "--resume")
+    assert list(losses) == list(range(61, STEPS + 1))
+    assert_near(losses, whole[0])
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLES / "train_gpt.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield module
+    torch.set_num_threads(threads)
+
+
+def test_documents_of_a_row_are_read_alone(example):
+    torch.manual_seed(0)
+    gpt = example.GPT(50, 2, 16, 2)
+    first, second = torch.randint(50, (1, 5)), torch.randint(50, (1, 3))
+    documents = torch.tensor([[0] * 5 + [1] * 3 + [-1] * 2])
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 0, 0]])
+    row = torch.cat((first, second, torch.zeros(1, 2, dtype=torch.int64)), 1)
+    with torch.no_grad():
+        logits = gpt(row, positions, documents)
+        torch.testing.assert_close(logits[:, :5], gpt(first))
+        torch.testing.assert_close(logits[:, 5:8], gpt(second))
+        torch.testing.assert_close(gpt(row)[:, :5], gpt(first))  # causal
+        assert not torch.allclose(gpt(row)[:, 5:8], gpt(second), atol=1e-2)
+    assert logits.isfinite().all()
+
+
+def test_raw_text_is_packed_as_its_store_would_be(example, store, tmp_path, monkeypatch, capsys):
+    (tmp_path / "texts").mkdir()
+    for number in range(60):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"the text of number {number}, one of sixty\n" * 3)
+    monkeypatch.chdir(tmp_path)
+    args = [*SMALL, "--steps", "3", "--eval-share", "0.2", "--precision", "bf16", "--samples", "1"]
+    example.train(example.arguments(["texts/*.txt", "--tokenizer", "bytes", *args]))
+    from_text = capsys.readouterr().out
+    tm.build("texts/*.txt", "bytes", "store", workers=0, progress="quiet")
+    example.train(example.arguments(["--pretokenized", "store", *args]))
+    from_store = capsys.readouterr().out
+    assert "(bf16)" in from_store
+    told = [line for line in from_text.splitlines() if line.startswith("step 3: ")]
+    assert len(told) == 1
+    assert told[0].split(",")[0] in from_store  # the same loss
+
+
+def test_what_cannot_be_resumed_is_refused(example, store, killed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = ["--pretokenized", str(store.path), "--checkpoint", str(killed[0] / "run"), *RUN]
+    with pytest.raises(SystemExit, match=r"step-00000040\.pt is there already: add --resume"):
+        example.train(example.arguments(here))
+    with pytest.raises(SystemExit, match="was made with --heads 2: resume with the same"):
+        example.train(example.arguments([*here, "--resume", "--heads", "4"]))
+    with pytest.raises(tm.errors.MismatchError, match="seed"):
+        example.train(example.arguments([*here, "--resume", "--seed", "1"]))
+    with pytest.raises(SystemExit, match="--batch-size 8 must be a multiple of 1 processes x --accumulate 3"):
+        example.train(example.arguments([*here, "--accumulate", "3"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--resume"], "--resume needs --checkpoint DIR"),
+        (["--pretokenized", "a", "b.txt"], "--pretokenized is a store"),
+        (["--width", "60", "--heads", "4"], "--width 60 must be a multiple of twice --heads 4"),
+        (["--accumulate", "0"], "0 is not 1 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(example, capsys, given, said):
+    with pytest.raises(SystemExit):
+        example.arguments(given)
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_side_is_refused(example, store):
+    with pytest.raises(SystemExit, match="--eval-share 1e-06 of 1,200 documents leaves one side empty"):
+        example.split(tm.pack(store, 32), 1e-6)
+
+
+def test_the_notebook_runs(tmp_path):
+    """Its code cells, in order, in one fresh Python; they must be plain Python, and come without outputs."""
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text("utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    (tmp_path / "cells.json").write_text(json.dumps(["".join(cell["source"]) for cell in cells]))
+    program = """
+import json
+names = {"__name__": "__main__"}
+for number, cell in enumerate(json.load(open("cells.json"))):
+    exec(compile(cell, f"cell {number}", "exec"), names)
+assert names["resumed"] == names["rest"], (names["resumed"], names["rest"])
+assert names["rest"][-1] < 0.8 * names["first"][0]
+assert 0 < len(names["parts"]["eval"]) < len(names["parts"]["train"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, **ONE_THREAD},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "largest difference: 0.0\n" in ended.stdout
+    assert (tmp_path / "quickstart" / "rows.png").stat().st_size > 10_000
