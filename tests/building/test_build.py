@@ -25,7 +25,8 @@ from tokenmill.building.task import TaskRun
 from tokenmill.building.task_rows import corpus_sample
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
-from tokenmill.events import read_events
+from tokenmill.events import Event
+from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
 from tokenmill.store import ShardWriter, read_manifest
 
@@ -211,7 +212,7 @@ def test_built_again_it_is_up_to_date(corpus, built, tokenizer_path, workers):
     before, told = stamps(built), []
     store = build(corpus, tokenizer_path, built, workers=workers, progress=told.append)
     assert stamps(built) == before
-    assert [event["event"] for event in told if event["event"] != "checking"] == ["up to date"]
+    assert [event.name for event in told if event.name != "comparing"] == ["up_to_date"]
     assert store.fingerprint == tm.open(built).fingerprint
 
 
@@ -700,24 +701,24 @@ def test_changed_texts_in_memory_rebuild_what_changed(tokenizer_path, tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_events(corpus, tokenizer_path, tmp_path, workers):
     """The log and the caller's function hear the same story: plan, start, every shard, finished."""
-    told: list[dict] = []
+    told: list[Event] = []
     store = build(corpus, tokenizer_path, tmp_path / "store", workers=workers, progress=told.append)
-    logged = list(read_events(tmp_path / "store/events.jsonl"))
+    logged = list(read_lines(tmp_path / "store/events.jsonl"))
     names = [event["event"] for event in logged]
-    assert names[:2] == ["plan", "start"]
+    assert names[:2] == ["planned", "started"]
     assert names[-1] == "finished"
-    assert sorted(event["id"] for event in logged if event["event"] == "shard") == sorted(store.manifest.shard_ids)
-    heard = [event for event in told if event["event"] not in ("did", "memory")]
-    assert [event["event"] for event in heard] == names
-    did = [event for event in told if event["event"] == "did"]
-    assert sum(event["tokens"] for event in did) == store.num_tokens
-    assert sum(event["documents"] for event in did) == len(store)
-    assert sum(event["source"] for event in did) == store.manifest.source_bytes
+    assert sorted(event["id"] for event in logged if event["event"] == "shard_done") == sorted(store.manifest.shard_ids)
+    heard = [event for event in told if event.name not in ("advanced", "memory_used")]
+    assert [event.name for event in heard] == names
+    did = [event for event in told if event.name == "advanced"]
+    assert sum(event.tokens for event in did) == store.num_tokens
+    assert sum(event.documents for event in did) == len(store)
+    assert sum(event.source_bytes for event in did) == store.manifest.source_bytes
     plan, finished = heard[0], heard[-1]
-    assert (plan["files"], plan["shards"], plan["done"]) == (16, store.num_shards, 0)
-    assert finished["fingerprint"] == store.fingerprint
-    assert (finished["documents"], finished["tokens"]) == (len(store), store.num_tokens)
-    assert finished["quarantined"] == {"bad json": 1, "null field": 1}
+    assert (plan.files, plan.shards, plan.done) == (16, store.num_shards, 0)
+    assert finished.fingerprint == store.fingerprint
+    assert (finished.documents, finished.tokens) == (len(store), store.num_tokens)
+    assert finished.quarantined == {"bad json": 1, "null field": 1}
 
 
 def test_the_log_goes_on(jsonl, tokenizer_path, tmp_path):
@@ -729,7 +730,7 @@ def test_the_log_goes_on(jsonl, tokenizer_path, tmp_path):
     log.write_bytes(before + b'{"event": "half a li')
     build(source, tokenizer_path, tmp_path / "store")
     assert log.read_bytes().startswith(before)
-    assert [event["event"] for event in read_events(log)][-1] == "up to date"
+    assert [event["event"] for event in read_lines(log)][-1] == "up_to_date"
     assert tm.open(tmp_path / "store").verify() == []
 
 
@@ -739,9 +740,9 @@ def test_an_error_is_in_the_log(jsonl, tokenizer_path, tmp_path):
     path.write_text('{"text": 1}\n')
     with pytest.raises(DocumentError):
         build(path, tokenizer_path, tmp_path / "store", on_error="raise")
-    last = list(read_events(tmp_path / "store/events.jsonl"))[-1]
+    last = list(read_lines(tmp_path / "store/events.jsonl"))[-1]
     assert last["event"] == "stopped"
-    assert "DocumentError" in last["why"]
+    assert "DocumentError" in last["error"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -749,7 +750,7 @@ def test_a_watcher_that_raises_stops_the_build(corpus, built, tokenizer_path, tm
     """An error in the caller's function comes out as it is; the next build goes on from there."""
 
     def watch(event):
-        if event["event"] == "shard":
+        if event.name == "shard_done":
             raise KeyError("the caller's own")
 
     with pytest.raises(KeyError, match="the caller's own"):

@@ -18,7 +18,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.errors import TokenizerError
-from tokenmill.events import read_events
+from tokenmill.io.checked_lines import read_lines
 from tokenmill.store import read_manifest
 
 HARD_LIMIT = 60.0  # seconds after which anything still running is a hang
@@ -369,7 +369,7 @@ def test_a_tokenizer_that_vanishes_before_the_workers_read_it(corpus, tokenizer_
     kept = tmp_path / "store/tokenizer/tokenizer.json"
 
     def vanish(event):
-        if event["event"] == "plan":
+        if event.name == "planned":
             kept.unlink()
 
     with pytest.raises(TokenizerError, match=str(kept)):
@@ -401,7 +401,7 @@ def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, moment):
     assert "run the same command to go on" in err
     assert "Traceback" not in err
     if (store / "events.jsonl").exists():  # before a manifest was written nothing is left behind, not even the folder
-        assert list(read_events(store / "events.jsonl"))[-1]["event"] == "stopped"
+        assert list(read_lines(store / "events.jsonl"))[-1]["event"] == "stopped"
 
     before = receipts(store)
     assert bool(before) == (moment == "midway")

@@ -30,13 +30,13 @@ def reasons(world: World, place: str = "cache", **options: Any) -> str:
     """What the next build gives as reasons, one a line; nothing where it gives none."""
     where = {"out": world.root / "out", "cache_dir": None} if place == "out" else {}
     _, events = world.build(**where, **options)
-    told = [event for event in events if event["event"] == "why"]
+    told = [event for event in events if event.name == "explained"]
     assert len(told) <= 1
     if told:
         happened = names_of(events)
-        assert "start" not in happened[: happened.index("why")]
-        assert all(told[0]["reasons"])
-        return "\n".join(told[0]["reasons"])
+        assert "started" not in happened[: happened.index("explained")]
+        assert all(told[0].reasons)
+        return "\n".join(told[0].reasons)
     return ""
 
 

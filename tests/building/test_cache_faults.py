@@ -23,6 +23,7 @@ import pytest
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, InputError, TokenizerError, UsageError
+from tokenmill.events import Event
 from tokenmill.user_cache import write_cached
 
 SETTLED = 2.1  # seconds after which a file is known by how it looks; before, its content is compared
@@ -69,10 +70,10 @@ class Asking:
         options = {"engine": "reference", "workers": 0, "shard_bytes": "2KB", "cache_dir": self.cache} | options
         return tm.build(source, options.pop("tokenizer", self.tokenizer), progress=self.heard, **options)
 
-    def heard(self, event: dict[str, Any]) -> None:
-        if event["event"] == "did":
-            self.tokenized += event["documents"]
-            self.read += event["source"]
+    def heard(self, event: Event) -> None:
+        if event.name == "advanced":
+            self.tokenized += event.documents
+            self.read += event.source_bytes
 
     @property
     def stores(self) -> list[Path]:

@@ -21,6 +21,7 @@ from test_cache_mutations import MEMORY, SETTLED_SECONDS, TABLES, Mapped, names_
 
 import tokenmill as tm
 from tokenmill.encoding import Encoder
+from tokenmill.events import Event
 from tokenmill.store.facts import info
 
 FILES = 200
@@ -36,7 +37,7 @@ def folder():
 
 def build(place: str, root: Path, tokenizer: Any, **options: Any) -> tuple[tm.Store, list[dict[str, Any]]]:
     """The corpus in root/data, into root/cache or root/out."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     where = {"out": root / "out"} if place == "out" else {"cache_dir": root / place}
     options = {"workers": 0, "engine": "reference", **where, **options}
     return tm.build(str(root / "data"), tokenizer, progress=events.append, **options), events
@@ -91,10 +92,10 @@ def write_many(data: Path, layout: str) -> None:
         (data / f"{number:03d}.txt").write_text(words(number, layout))
 
 
-def done_bytes(events: list[dict[str, Any]]) -> list[int]:
+def done_bytes(events: list[Event]) -> list[int]:
     """What a build meant to read, and what it says it read."""
-    meant = sum(event["source_bytes"] for event in events if event["event"] == "start")
-    return [meant, sum(event["source"] for event in events if event["event"] == "did")]
+    meant = sum(event.source_bytes for event in events if event.name == "started")
+    return [meant, sum(event.source_bytes for event in events if event.name == "advanced")]
 
 
 @pytest.fixture
@@ -191,7 +192,7 @@ def test_files_that_did_not_change_are_not_read(folder, tokenizer_path, place):
     for file in mapped:
         file.close()
     assert facts_of(store) == expected
-    assert "start" in names_of(events)
+    assert "started" in names_of(events)
     again, events = build(place, folder, tokenizer_path, rehash=True, **how)  # and if told to, it sees that
     assert facts_of(again) == scratch(folder, tokenizer_path, **how)
     assert again.fingerprint != expected["fingerprint"]
@@ -265,7 +266,7 @@ def test_a_broken_file_is_left_out_until_it_is_mended(folder, tokenizer_path, pl
     assert expected["failed"] == [str(target)]
     for _ in range(3):
         store, events = build(place, folder, tokenizer_path, **how)
-        assert "failed" in names_of(events)
+        assert "file_failed" in names_of(events)
         assert not store.complete
         assert facts_of(store) == expected
     (data / "c.jsonl").write_text("\n".join(texts[:21]))  # and something else meanwhile
@@ -345,7 +346,7 @@ def test_what_was_noted_is_not_needed(folder, tokenizer_path, place, names, dama
     first, _ = build(place, folder, tokenizer_path)
     damaged_notes(folder / place, names, damage)
     again, events = build(place, folder, tokenizer_path)
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.path == first.path
     damaged_notes(folder / place, names, damage)
     (folder / "data" / "1.jsonl").write_text('{"text": "another"}\n')
@@ -358,7 +359,7 @@ def test_a_cache_without_its_list_of_builds(folder, tokenizer_path):
     first, _ = build("cache", folder, tokenizer_path)
     shutil.rmtree(folder / "cache" / "builds")
     again, events = build("cache", folder, tokenizer_path)
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.path == first.path
     assert facts_of(again) == scratch(folder, tokenizer_path)
 
@@ -371,7 +372,7 @@ def test_a_store_of_the_cache_that_lost_a_file(folder, tokenizer_path):
     for suffix in (".npy", ".ends.npy", ".json"):
         (store.path / "shards" / f"{store.manifest.shard_ids[0]}{suffix}").unlink()
         store, events = build("cache", folder, tokenizer_path)
-        assert "start" in names_of(events)
+        assert "started" in names_of(events)
         assert facts_of(store) == expected
     (store.path / "manifest.json").unlink()
     store, _ = build("cache", folder, tokenizer_path)
@@ -490,7 +491,7 @@ def test_a_walk(folder, tokenizer_path, shard_bytes, breaking):
             if place == "out":
                 assert quarantine(store) == bad, past
             again, events = build(place, folder, tokenizer_path, **how)
-            assert ("start" in names_of(events)) == bool(expected["failed"]), (place, past)
+            assert ("started" in names_of(events)) == bool(expected["file_failed"]), (place, past)
             assert again.fingerprint == expected["fingerprint"]
 
 
@@ -583,7 +584,7 @@ def test_a_trial_is_the_beginning_of_the_whole(corpora, tokenizer_path, place, l
         assert trial.complete
         assert {name: info(trial.path)["options"][name] for name in limit} == limit
         again, events = build(place, root, tokenizer_path, **how, **limit, **where)
-        assert names_of(events) == ["up to date"], limit
+        assert names_of(events) == ["up_to_date"], limit
         assert again.fingerprint == trial.fingerprint
     if place == "cache":
         store, _ = build(place, root, tokenizer_path, **how)

@@ -27,6 +27,7 @@ import tokenizers
 
 import tokenmill as tm
 from tokenmill.errors import DocumentError
+from tokenmill.events import Event
 
 SETTLED_SECONDS = 2.1  # files that were touched later than this are looked into at every build
 MEMORY = (
@@ -79,7 +80,7 @@ class World:
         return self.root / "data"
 
     def build(self, cache: str = "cache", **more: Any) -> tuple[tm.Store, list[dict[str, Any]]]:
-        events: list[dict[str, Any]] = []
+        events: list[Event] = []
         options = {"workers": 0, "engine": "reference", "cache_dir": self.root / cache, **self.options, **more}
         store = tm.build(self.source or str(self.data), self.tokenizer, progress=events.append, **options)
         return store, events
@@ -91,8 +92,8 @@ class World:
         path.write_text(json.dumps(body, **writing), "utf-8")
 
 
-def names_of(events: list[dict[str, Any]]) -> list[str]:
-    return [event["event"] for event in events]
+def names_of(events: list[Event]) -> list[str]:
+    return [event.name for event in events]
 
 
 def all_of(store: tm.Store) -> dict[str, Any]:
@@ -571,7 +572,7 @@ def worlds(tmp_path_factory, tokenizer_path):
 def test_a_build_is_what_one_from_scratch_would_be(row, worlds, monkeypatch):
     world = worlds[row.name]
     world.store, events = world.build()
-    assert "start" in names_of(events)
+    assert "started" in names_of(events)
     before = all_of(world.store)
     row.does(world)
     with monkeypatch.context() as patch:
@@ -582,12 +583,12 @@ def test_a_build_is_what_one_from_scratch_would_be(row, worlds, monkeypatch):
     assert all_of(store) == scratch(world)
     happened = names_of(events)
     if row.expected == HIT:
-        assert "start" not in happened
-        assert happened[-1] == "up to date"
+        assert "started" not in happened
+        assert happened[-1] == "up_to_date"
         assert store.fingerprint == before["fingerprint"]
         assert store.path == world.store.path
     elif row.expected == MISS:
-        assert "up to date" not in happened
+        assert "up_to_date" not in happened
         assert happened[-1] == "finished"
     if row.differs is not None:
         assert (store.fingerprint != before["fingerprint"]) == row.differs
@@ -612,8 +613,8 @@ def test_every_change_and_back_again(world):
     second, _ = world.build()
     (world.data / "f1.jsonl").write_bytes(original)
     third, events = world.build()
-    assert names_of(events)[-1] == "up to date"
-    assert "start" not in names_of(events)
+    assert names_of(events)[-1] == "up_to_date"
+    assert "started" not in names_of(events)
     assert third.path == first.path != second.path
 
 
@@ -650,7 +651,7 @@ def test_rehash_believes_no_date(worlds, trial, place):
     assert second.fingerprint != fingerprint
     third, events = world.build(rehash=True, **where)
     assert third.fingerprint == second.fingerprint
-    assert trial == "trial" or names_of(events)[-1] == "up to date"
+    assert trial == "trial" or names_of(events)[-1] == "up_to_date"
 
 
 def test_written_twice_at_once(world):
@@ -675,7 +676,7 @@ def test_bad_rows_left_out_before_stop_a_build_that_is_to_raise(world, place):
         with pytest.raises(DocumentError, match=r"f1\.jsonl, row 3"):
             world.build(on_error="raise", **where)
     again, events = world.build(**where)
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.fingerprint == first.fingerprint
 
 
@@ -688,7 +689,7 @@ def test_special_tokens_parsed_before_stop_a_build_that_refuses_them(world, plac
         with pytest.raises(DocumentError, match=r"f0\.jsonl, row 0"):
             world.build(special_tokens="error", **where)
     again, events = world.build(**where)
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.fingerprint == first.fingerprint
 
 
@@ -735,7 +736,7 @@ def test_the_same_files_in_two_places(worlds, how):
     assert other.locate(0).file == str(world.root / "copy" / "f0.jsonl")
     world.source = None
     again, events = world.build()
-    assert names_of(events)[-1] == "up to date"
+    assert names_of(events)[-1] == "up_to_date"
     assert all_of(again) == before
 
 
@@ -768,11 +769,11 @@ def test_streams_are_known_by_what_they_hold(world):
     first, _ = world.build()
     world.source = iter(list(texts))
     second, events = world.build()
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert second.path == first.path
     world.source = iter([*texts[:-1], "document xx"])
     third, events = world.build()
-    assert "start" in names_of(events)
+    assert "started" in names_of(events)
     assert third.fingerprint != first.fingerprint
     world.source = pa.table({"text": texts})
     fourth, _ = world.build()
@@ -784,7 +785,7 @@ def test_a_cache_among_the_files_it_is_made_from(world):
     place = {"cache_dir": world.data / "cache"}
     first, _ = world.build(**place)
     again, events = world.build(**place)
-    assert names_of(events)[-1] == "up to date"
+    assert names_of(events)[-1] == "up_to_date"
     assert again.path == first.path
     assert len(again) == 12
 
@@ -795,11 +796,11 @@ def test_names_that_are_no_text(world):
     os.rename(world.data / "f1.jsonl", world.data / 'two\n"two".jsonl')
     first, _ = world.build()
     again, events = world.build()
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.path == first.path
     os.rename(os.fsencode(world.data) + b"/\xff one.jsonl", os.fsencode(world.data) + b"/\xfe one.jsonl")
     moved, events = world.build()
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert all_of(moved) == scratch(world)
     assert {os.fsencode(os.path.basename(moved.locate(i).file)) for i in range(12)} >= {b"\xfe one.jsonl"}
 
@@ -811,7 +812,7 @@ def test_a_tokenizer_that_changes_in_memory(world):
     live.enable_truncation(2)
     live.enable_padding(length=9)
     again, events = world.build()
-    assert "start" not in names_of(events)
+    assert "started" not in names_of(events)
     assert again.path == first.path
     live.add_tokens(["text 1 of"])
     other, _ = world.build()
@@ -835,6 +836,6 @@ def test_stores_of_one_cache_do_not_disturb_each_other(world):
     assert len({store.path for store in first}) == len(questions)
     for options, store in zip(questions, first, strict=True):
         again, events = world.build(**options)
-        assert "start" not in names_of(events) or "max_rows" in options, options
+        assert "started" not in names_of(events) or "max_rows" in options, options
         assert again.path == store.path
         assert all_of(again) == scratch(world, **options), options

@@ -41,7 +41,7 @@ def ask(source, tokenizer, load=None, **options):
     if load is not None:
         loader = tm.load(source, 2, tokenizer=tm.load_tokenizer(tokenizer, "reference"), seq_len=32, **load)
         return {"batches": [loader.batch(step)["input_ids"].tolist() for step in range(8)]}
-    store = tm.build(source, tokenizer, engine="reference", progress=lambda e: events.append(e["event"]), **options)
+    store = tm.build(source, tokenizer, engine="reference", progress=lambda e: events.append(e.name), **options)
     return {
         "path": str(store.path),
         "fingerprint": store.fingerprint,
@@ -327,7 +327,7 @@ def build(cache, die_at=0):
         return counted
     def heard(event):
         nonlocal documents
-        documents += event["documents"] if event["event"] == "did" else 0
+        documents += event.documents if event.name == "advanced" else 0
     for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync"):
         setattr(os, name, counting(getattr(os, name)))
     options = dict(engine="reference", workers=0, shard_bytes="2KB", cache_dir=cache, progress=heard)

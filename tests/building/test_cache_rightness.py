@@ -21,6 +21,7 @@ import pytest
 import tokenmill as tm
 from tokenmill.building import plan
 from tokenmill.cli import main
+from tokenmill.events import Event
 from tokenmill.reading import codecs, discover
 
 SECOND = 10**9
@@ -56,10 +57,10 @@ class Asking:
         options = {"engine": "reference", "workers": 0, **where, **options}
         return tm.build(source, self.tokenizer, out, progress=self.heard, **options)
 
-    def heard(self, event: dict[str, Any]) -> None:
-        if event["event"] == "did":
-            self.documents += event["documents"]
-            self.read += event["source"]
+    def heard(self, event: Event) -> None:
+        if event.name == "advanced":
+            self.documents += event.documents
+            self.read += event.source_bytes
 
     @property
     def stores(self) -> list[str]:

@@ -25,6 +25,7 @@ from tokenmill.cli import main
 from tokenmill.encoding.engines import GigatokenEngine
 from tokenmill.encoding.safe_split import safe_rules
 from tokenmill.errors import DifferenceError, StoreError, TokenizerError
+from tokenmill.events import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -112,7 +113,7 @@ def unsampled(monkeypatch, late):
 
 def build(source: Any, tokenizer: Any, out: Path, **options: Any) -> tuple[tm.Store, dict[str, Any]]:
     """A build with the engine that is planted, and what it said at the end."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     options = {"workers": 0, "engine": "gigatoken", "progress": events.append} | options
     return tm.build(source, tokenizer, out, **options), events[-1]
 
@@ -349,14 +350,14 @@ def test_every_build_is_sampled(tmp_path, tokenizer_path, size, workers):
     """However small, with any engine but the reference itself."""
     source = write_jsonl(tmp_path / "a.jsonl", SIZES[size])
     store, finished = build(source, tokenizer_path, tmp_path / "out", workers=workers, shard_bytes="64KB")
-    assert 0 < finished["sampled"] <= len(store)
-    assert 0 < finished["sampling_seconds"] < finished["seconds"] + 1
+    assert 0 < finished.spot_checked <= len(store)
+    assert 0 < finished.spot_check_seconds < finished.seconds + 1
 
 
 def test_the_reference_is_not_held_to_itself(tmp_path, tokenizer_path):
     source = write_jsonl(tmp_path / "a.jsonl", SIZES["some"])
     _, finished = build(source, tokenizer_path, tmp_path / "out", engine="reference")
-    assert (finished["sampled"], finished["sampling_seconds"]) == (0, 0)
+    assert (finished.spot_checked, finished.spot_check_seconds) == (0, 0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -367,7 +368,7 @@ def test_samples_change_nothing(tmp_path, tokenizer_path, monkeypatch, workers):
     for name, share in (("none", 0.0), ("all", 1e9)):
         monkeypatch.setattr("tokenmill.building.spot_check.SHARE", share)
         store, finished = build(tmp_path / "in", tokenizer_path, tmp_path / name, workers=workers, shard_bytes="8KB")
-        made[name] = shard_files(tmp_path / name), store.fingerprint, finished["sampled"]
+        made[name] = shard_files(tmp_path / name), store.fingerprint, finished.spot_checked
     assert made["all"][2] > made["none"][2] > 0
     store, _ = build(tmp_path / "in", tokenizer_path, tmp_path / "out", engine="reference", shard_bytes="8KB")
     assert made["none"][:2] == made["all"][:2] == (shard_files(tmp_path / "out"), store.fingerprint)
@@ -422,7 +423,7 @@ def test_a_wrong_store_encoded_again(tmp_path, tokenizer_path, reference, plant,
     wrong = corpus(tmp_path / "in/more", WORD[way])
     plant(way)
     store, finished = build(tmp_path / "in/**/*", tokenizer_path, tmp_path / "out", shard_bytes="8KB")
-    assert finished["sampled"] == 0
+    assert finished.spot_checked == 0
     code, said = verify(capsys, store)
     assert (code, said["ok"], said["reencoded"]) == (3, False, len(texts) + len(wrong))
     check_found(said["damaged"], wrong, way, reference)
@@ -441,7 +442,7 @@ def test_one_in_a_thousand(tmp_path, tokenizer_path, reference, plant, capsys):
     source = write_jsonl(tmp_path / "a.jsonl", texts)
     plant("drops")
     store, finished = build(source, tokenizer_path, tmp_path / "out")
-    assert finished["sampled"] > 0
+    assert finished.spot_checked > 0
     code, said = verify(capsys, store)
     assert (code, said["reencoded"]) == (3, 1000)
     check_found(said["damaged"], {(str(source), 777): texts[777]}, "drops", reference)
@@ -524,7 +525,7 @@ GigatokenEngine.encode = dies
     in_workers(monkeypatch, tmp_path, code)
     store, finished = build(tmp_path / "*.jsonl", tokenizer_path, tmp_path / "out", workers=1)
     assert store.manifest.quarantined == {"bad json": 1, "crashed the engine": 1}
-    assert finished["sampled"] > 0
+    assert finished.spot_checked > 0
     code, said = verify(capsys, store)
     assert (code, said["damaged"], said["reencoded"]) == (0, [], 12)
 

@@ -269,7 +269,7 @@ def test_info_of_an_interrupted_store(jsonl, tokenizer_path, tmp_path, capsys):
     """A build that stopped midway is not complete, and says how to finish it."""
 
     def stop(event):
-        if event["event"] == "start":
+        if event.name == "started":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -288,7 +288,7 @@ def test_verify_of_an_interrupted_store_does_not_call_it_whole(jsonl, tokenizer_
     """Nothing is damaged, but nothing is there either: not "every bit is as it was written"."""
 
     def stop(event):
-        if event["event"] == "start":
+        if event.name == "started":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -35,6 +35,7 @@ import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.encoding.probes import probes
 from tokenmill.errors import TokenizerError, TokenmillError, UsageError
+from tokenmill.events import Event
 
 END = "<|endoftext|>"
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -515,9 +516,9 @@ def test_slow_tokenizers_of_transformers(words, real_texts):
 
 def built(texts, tokenizer, jsonl, out: Path, **options) -> tuple[tm.Store, dict]:
     """A store, and what was said of the plan."""
-    events: list[dict] = []
+    events: list[Event] = []
     store = tm.build(jsonl(texts), tokenizer, out, progress=events.append, **options)
-    (plan,) = [event for event in events if event["event"] == "plan"]
+    (plan,) = [event for event in events if event.name == "planned"]
     return store, plan
 
 
@@ -527,10 +528,10 @@ def test_a_slow_tokenizer_in_workers(jsonl, tmp_path, real_texts):
     texts = [text[:8000] for text in real_texts[::8]] + ["", "é </s> <extra_id_7>"]
     store, plan = built(texts, held, jsonl, tmp_path / "out", workers=2, shard_bytes="50KB")
     assert documents(store) == [[*held.encode(text, add_special_tokens=False), 1] for text in texts]
-    assert plan["engine"].startswith("python ")
-    assert plan["workers"].startswith("2 workers")
+    assert plan.engine.startswith("python ")
+    assert plan.workers.startswith("2 workers")
     slow = r"slow Python tokenizer, .* MB/s a core; a tokenizer\.json would be about [\d,]+x faster"
-    for proof in (plan["proof"], tm.load_tokenizer(store.tokenizer.path).proof):
+    for proof in (plan.proof, tm.load_tokenizer(store.tokenizer.path).proof):
         assert re.fullmatch(slow, proof)
     child = python("-c", DECODE, store.path)
     assert child.stderr == ""
@@ -554,7 +555,7 @@ def test_a_class_of_the_users_own_in_workers(words, jsonl, tmp_path):
     ran = (tmp_path / "who").read_text().split()
     assert ran
     assert str(os.getpid()) not in ran
-    assert (plan["workers"][:9], plan["engine"][:7]) == ("2 workers", "python ")
+    assert (plan.workers[:9], plan.engine[:7]) == ("2 workers", "python ")
     assert documents(store) == [[*words.encode(text, add_special_tokens=False), 1] for text in WORD_TEXTS]
     with pytest.raises(
         TokenizerError, match=r"tokenmill_test_words:Words, which is not of transformers; pass the object"
@@ -575,7 +576,7 @@ words, source, out = sys.argv[1:]
 events = []
 held = Words(words)
 store = tm.build(source, held, out, workers=2, progress=events.append)
-(plan,) = [event for event in events if event["event"] == "plan"]
+(plan,) = [event for event in events if event.name == "planned"]
 print(json.dumps([plan, [ids.tolist() for ids in store], os.getpid(), tm.load_tokenizer(held).decode(store[1])]))
 """
     )
@@ -584,8 +585,8 @@ print(json.dumps([plan, [ids.tolist() for ids in store], os.getpid(), tm.load_to
     assert set((tmp_path / "who").read_text().split()) == {str(pid)}
     assert ids == [[*words.encode(text, add_special_tokens=False), 1] for text in WORD_TEXTS]
     assert text == "def the return </s>"
-    assert plan["workers"] == "inside this process"
-    assert re.search(r"slow Python tokenizer.*runs in this process alone, since .*__main__:Words", plan["proof"])
+    assert plan.workers == "inside this process"
+    assert re.search(r"slow Python tokenizer.*runs in this process alone, since .*__main__:Words", plan.proof)
 
 
 def test_a_slow_tokenizer_whose_files_do_not_tell_all(words, jsonl, tmp_path):
@@ -594,7 +595,7 @@ def test_a_slow_tokenizer_whose_files_do_not_tell_all(words, jsonl, tmp_path):
     words._tokenize = lambda text, **options: original(words, text.replace("-", " "))
     store, plan = built(["def-the", "who the"], words, jsonl, tmp_path / "out", workers=2)
     assert documents(store) == [[3, 6, 1], [2, 6, 1]]
-    assert re.search(r"in this process alone, since a copy made from its files differs on", plan["proof"])
+    assert re.search(r"in this process alone, since a copy made from its files differs on", plan.proof)
 
 
 def test_a_class_that_a_file_names_is_not_imported(tokenizer_path, tmp_path, jsonl, monkeypatch, capsys):

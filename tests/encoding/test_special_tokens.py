@@ -27,6 +27,7 @@ from tokenmill.documents import text_array
 from tokenmill.encoding import Encoder
 from tokenmill.encoding.safe_split import safe_rules
 from tokenmill.errors import DocumentError, MismatchError
+from tokenmill.events import Event
 from tokenmill.store.facts import info
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
@@ -162,7 +163,7 @@ def some_documents(names: list[str]) -> st.SearchStrategy[list[str]]:
 
 def build(source: Any, tokenizer: Any, out: Path, **options: Any) -> tuple[tm.Store, dict[str, Any]]:
     """A build, and what it said at the end."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     store = tm.build(
         source, tokenizer, out, **{"workers": 0, "engine": "reference", "progress": events.append} | options
     )
@@ -171,7 +172,7 @@ def build(source: Any, tokenizer: Any, out: Path, **options: Any) -> tuple[tm.St
 
 def counted(store: tm.Store, finished: dict[str, Any]) -> int:
     """How many documents hold special tokens, as the store, its description and the build say."""
-    found = {store.manifest.special_documents, info(store.path)["special_documents"], finished["special_documents"]}
+    found = {store.manifest.special_documents, info(store.path)["special_documents"], finished.special_documents}
     assert len(found) == 1
     return found.pop()
 
@@ -317,7 +318,7 @@ def test_the_count_survives_an_interruption(corpus, tokenizer_path, tmp_path, wo
 
     def stop(event):
         nonlocal shards
-        if event["event"] == "shard":
+        if event.name == "shard_done":
             shards += 1
             if shards == 3:
                 raise Stop
@@ -444,7 +445,7 @@ def test_fast_engines_take_the_names_for_text_too(name, made, real_texts, tmp_pa
     store, finished = build(iter([*texts, *names, "plain"]), tokenizer, tmp_path / "out", engine=None, eos="none")
     assert documents(store) == list(map(ignorant(full), [*texts, *names, "plain"]))
     assert counted(store, finished) == len(texts) + len(names)
-    assert finished["sampled"] > 0
+    assert finished.spot_checked > 0
 
 
 AWKWARD = ["---", "<s>", "</s>", "<s>\n", "x</s>", "é"]
@@ -628,7 +629,7 @@ def test_error_asked_of_a_store_that_is_there(corpus, tokenizer_path, tmp_path, 
     assert again.verify() == []
     assert {name: body for name, body in shard_files(again).items() if name in before} == before
     store, last = build(corpus, tokenizer_path, tmp_path / "out", **options)
-    assert last["event"] == "up to date"
+    assert last.name == "up_to_date"
     assert store.manifest.special_documents == WITH_NAME
 
 
@@ -642,7 +643,7 @@ def test_error_with_clean_text_is_parse(jsonl, tokenizer_path, tmp_path):
     assert shard_files(error) == shard_files(parse)
     for path, policy in (("parse", "error"), ("error", "parse")):
         _, last = build(corpus, tokenizer_path, tmp_path / path, shard_bytes="2KB", special_tokens=policy)
-        assert last["event"] == "up to date"
+        assert last.name == "up_to_date"
     assert tm.load_tokenizer(error.tokenizer.path).special_tokens == "parse"
 
 

@@ -12,8 +12,8 @@ import pytest
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError, TokenmillError
-from tokenmill.events import damaged_lines
 from tokenmill.io.atomic import canonical, digest
+from tokenmill.io.checked_lines import damaged_lines
 from tokenmill.store import read_manifest
 from tokenmill.store.facts import info
 

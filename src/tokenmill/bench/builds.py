@@ -177,10 +177,10 @@ def _measure(work: Path, corpus: dict[str, Any], tokenizer: Any, rounds: int) ->
 
 def _sampling_share(store: Path, run: Run) -> float:
     """The part of a build's CPU time that went into encoding samples with the reference."""
-    from tokenmill.events import read_events
+    from tokenmill.io.checked_lines import read_lines
 
-    finished = [event for event in read_events(store / "events.jsonl") if event["event"] == "finished"]
-    return float(finished[-1]["sampling_seconds"]) / run.cpu
+    finished = [event for event in read_lines(store / "events.jsonl") if event["event"] == "finished"]
+    return float(finished[-1]["spot_check_seconds"]) / run.cpu
 
 
 def _cpu_ratio(runs: dict[str, list[Run]], kind: str) -> float:

@@ -71,7 +71,7 @@ for _ in range(int(turns)):
     began = time.perf_counter()
     tm.build(folder, tokenizer, progress=events.append)
     took = time.perf_counter() - began
-    if [(event["event"], event.get("bytes")) for event in events] != [("checking", size), ("up to date", None)]:
+    if [(event.name, getattr(event, "bytes", None)) for event in events] != [("comparing", size), ("up_to_date", None)]:
         raise SystemExit(f"not compared and found the same: {events}")
     best = min(took, best or took)
 print(json.dumps({"seconds": best, "bytes": size}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from tokenmill.building.request import BuildRequest, ask
 from tokenmill.building.sequence import Build, up_to_date
 from tokenmill.building.source_index import SourceIndex, unchanged
 from tokenmill.errors import UsageError
-from tokenmill.events import Event
+from tokenmill.events import Explained, Listener
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import check_fields
 from tokenmill.store import Store
@@ -43,7 +42,7 @@ def build(
     force: bool = False,
     rehash: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
-    progress: str | Callable[[Event], None] | None = None,
+    progress: str | Listener | None = None,
     **reading: Any,
 ) -> Store:
     """Tokenize a corpus into a store at `out`, or finish one that was begun, or say that it is up to date.
@@ -93,7 +92,7 @@ def build(
     return build_cached(asked, cache_dir, progress)
 
 
-def build_in(folder: Path, asked: BuildRequest, progress: str | Callable[[Event], None] | None) -> Store:
+def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None) -> Store:
     """The store in a folder of the user's; a second build there at the same time is an error."""
     asked = replace(asked, source=without_own_files(asked.source, folder))
     check_folder(folder)
@@ -120,7 +119,7 @@ def build_in(folder: Path, asked: BuildRequest, progress: str | Callable[[Event]
         build = Build(folder, asked.source, tokenizer, options, published, [SourceIndex(folder, asked.source)])
         build.plan(watch.emit, rehash=asked.rehash)
         if reasons := told(build):
-            watch.emit({"event": "why", "reasons": reasons})
+            watch.emit(Explained(reasons=reasons))
         if crew is None or tokenizer.definition.reference == "python":
             if crew is not None:
                 crew.stop()

@@ -12,7 +12,7 @@ from tokenmill.building.sequence import Build
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
-from tokenmill.events import EventLog, read_events
+from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
 from tokenmill.store import Damage, Manifest, read_manifest
@@ -87,10 +87,9 @@ def _source(folder: Path, before: Manifest) -> Source:
 
 def _mend_log(path: Path) -> None:
     """Keep the lines of the log that are whole."""
-    events = list(read_events(path))
+    records = list(read_lines(path))
     path.unlink()
-    log = EventLog(path)
-    for event in events:
-        event.pop("crc")
-        log(event)
-    log.close()
+    lines = CheckedLines(path)
+    for record in records:
+        lines.append(record)
+    lines.close()

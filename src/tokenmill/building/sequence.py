@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
-from tokenmill.events import Event
+from tokenmill.events import Comparing, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io.atomic import beside_of, writing
 from tokenmill.reading import Piece, Source, text_weight
 from tokenmill.store import Manifest, Store, is_done, read_receipt
@@ -71,7 +71,7 @@ class Build:
         self.before = {path: dict(entry.contents) for path, entry in whole.items()}  # as it was found
         self.shards_of: dict[str, str] = {}  # what tasks became whose shards have other names
 
-    def plan(self, emit: Callable[[Event], None], *, rehash: bool = False) -> None:
+    def plan(self, emit: Listener, *, rehash: bool = False) -> None:
         """Find out what the input holds, as far as that is worth it, and which shards are missing."""
         planned = (
             kept
@@ -84,7 +84,7 @@ class Build:
         unknown = not any(one.paths for one in self.seen) and bool(self._receipts)
 
         def checking(files: int, nbytes: int) -> None:
-            emit({"event": "checking", "files": files, "bytes": nbytes})
+            emit(Comparing(files=files, bytes=nbytes))
 
         known = with_contents(planned, self.source, self.seen, rehash=rehash, read_all=unknown, checking=checking)
         self.tasks = [task_of(pieces, self.making) for pieces in known]
@@ -120,7 +120,7 @@ class Build:
                     break
         return found
 
-    def carry_out(self, crew: Executor, emit: Callable[[Event], None], redo: frozenset[str] | None = None) -> Store:
+    def carry_out(self, crew: Executor, emit: Listener, redo: frozenset[str] | None = None) -> Store:
         """Do what has no receipt (and what is in `redo`), publish, and open the result."""
         began = time.monotonic()
         again = {task.id: task for task in self.tasks if task.id in (redo or ())}
@@ -145,7 +145,7 @@ class Build:
             emit(self._plan_event(crew, len(todo)))
             sampling = self._sampling(crew.processes)
             crew.begin(self._setup(), None if sampling is None else sampling.offer)
-            emit({"event": "start", "source_bytes": sum(task.new_bytes for task in todo)})
+            emit(Started(source_bytes=sum(task.new_bytes for task in todo)))
             try:
                 if self.limit is None:
                     failures = crew.run(todo, self.has_receipt, self._note)
@@ -161,25 +161,24 @@ class Build:
                 raise
         self._share_failures(failures)
         for entry in each_once(failures):
-            emit({"event": "failed", **entry})
+            emit(FileFailed(**entry))
         manifest = publish(self.folder, self.manifest, self.tasks, self.shards_of, failures)
         seconds = time.monotonic() - began
         note_speed(self.tokenizer, sum(task.new_bytes for task in todo), seconds)
         emit(
-            {
-                "event": "finished",
-                "seconds": seconds,
-                "done_bytes": sum(task.new_bytes for task in todo),
-                "documents": manifest.documents,
-                "tokens": manifest.tokens,
-                "quarantined": manifest.quarantined,
-                "failed": len(manifest.failed),
-                "special_documents": manifest.special_documents,
-                "special_tokens": self.tokenizer.definition.special_tokens,
-                "sampled": sampling.checked if sampling else 0,
-                "sampling_seconds": round(sampling.seconds, 4) if sampling else 0.0,
-                "fingerprint": manifest.fingerprint,
-            }
+            Finished(
+                seconds=seconds,
+                source_bytes=sum(task.new_bytes for task in todo),
+                documents=manifest.documents,
+                tokens=manifest.tokens,
+                quarantined=manifest.quarantined,
+                failed_files=len(manifest.failed),
+                special_documents=manifest.special_documents,
+                special_tokens=self.tokenizer.definition.special_tokens,
+                spot_checked=sampling.checked if sampling else 0,
+                spot_check_seconds=round(sampling.seconds, 4) if sampling else 0.0,
+                fingerprint=manifest.fingerprint,
+            )
         )
         return Store(self.folder, manifest)
 
@@ -226,7 +225,7 @@ class Build:
             return True
         return self.source.on_error == "raise" and any(skip[2] != BLANK for skip in piece.get("skips", ()))
 
-    def _up_to_date(self, emit: Callable[[Event], None]) -> Store:
+    def _up_to_date(self, emit: Listener) -> Store:
         assert self.published is not None
         sweep(self.folder, set(self.published.shard_ids))
         return up_to_date(Store(self.folder, self.published), emit)
@@ -328,23 +327,22 @@ class Build:
                 receipt.unlink()
         refuse(self.tokenizer.definition, self.tokenizer.engine, f"was caught: {why[:200]}")
 
-    def _plan_event(self, crew: Executor, todo: int) -> Event:
-        return {
-            "event": "plan",
-            "files": len(self.source.files),
-            "source_bytes": self.source.num_bytes,
-            "left_out": len(self.source.left_out),
-            "left_out_kinds": sorted({os.path.splitext(path)[1] or "no suffix" for path in self.source.left_out})[:8],
-            "shards": len(self.tasks),
-            "done": len(self.tasks) - todo,
-            "tokenizer": self.tokenizer.name,
-            "vocab_size": self.tokenizer.vocab_size,
-            "dtype": self.manifest.dtype,
-            "eos": self.tokenizer.describe(self.options["eos"]),
-            "engine": f"{self.tokenizer.engine} {self.tokenizer.engine_version}",
-            "proof": self.tokenizer.proof,
-            "workers": crew.describe(),
-        }
+    def _plan_event(self, crew: Executor, todo: int) -> Planned:
+        return Planned(
+            files=len(self.source.files),
+            source_bytes=self.source.num_bytes,
+            ignored_files=len(self.source.left_out),
+            ignored_kinds=sorted({os.path.splitext(path)[1] or "no suffix" for path in self.source.left_out})[:8],
+            shards=len(self.tasks),
+            done=len(self.tasks) - todo,
+            tokenizer=self.tokenizer.name,
+            vocab_size=self.tokenizer.vocab_size,
+            dtype=self.manifest.dtype,
+            eos=self.tokenizer.describe(self.options["eos"]),
+            engine=f"{self.tokenizer.engine} {self.tokenizer.engine_version}",
+            proof=self.tokenizer.proof,
+            workers=crew.describe(),
+        )
 
     def _setup(self) -> dict[str, Any]:
         names = ("format", "text_field", "template", "separator", "on_error")
@@ -392,7 +390,6 @@ class Build:
         )
 
 
-def up_to_date(store: Store, emit: Callable[[Event], None]) -> Store:
-    counts = {"documents": len(store), "tokens": store.num_tokens}
-    emit({"event": "up to date", "path": str(store.path), **counts})
+def up_to_date(store: Store, emit: Listener) -> Store:
+    emit(UpToDate(path=str(store.path), documents=len(store), tokens=store.num_tokens))
     return store

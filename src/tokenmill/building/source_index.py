@@ -22,8 +22,8 @@ import xxhash
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
-from tokenmill.events import EventLog, read_events
 from tokenmill.io.atomic import beside_of, canonical, digest, writing
+from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.discover import STAT
 from tokenmill.user_cache import read_cached, write_cached
@@ -60,8 +60,8 @@ class SourceIndex:
             known = contents if kept["way"] == self.way else ()
             self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in known})
         for journal in folder.glob("seen.*.jsonl"):
-            for event in read_events(journal):
-                for path, size, tag, at, start, stop, content in event["pieces"] if event["way"] == self.way else ():
+            for record in read_lines(journal):
+                for path, size, tag, at, start, stop, content in record["pieces"] if record["way"] == self.way else ():
                     self._note(path, size, tag, at, (start, stop), content)
         self.paths = frozenset(self.files)
         self.sizes = frozenset(entry.size for entry in self.files.values())
@@ -131,8 +131,8 @@ class Journal:
             for piece, content in zip(task.pieces, contents, strict=True)
             if content is not None
         ]
-        with writing(self.path), closing(EventLog(self.path)) as log:
-            log({"way": self.way, "pieces": rows})
+        with writing(self.path), closing(CheckedLines(self.path)) as lines:
+            lines.append({"way": self.way, "pieces": rows})
 
 
 def way_of(source: Source) -> str:

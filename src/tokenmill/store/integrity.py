@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tokenmill.errors import CorruptError
-from tokenmill.events import damaged_lines
 from tokenmill.io.atomic import digest
+from tokenmill.io.checked_lines import damaged_lines
 from tokenmill.store.manifest import NAME, read_manifest
 from tokenmill.store.shard import Damage, check_shard, receipt_path, unsealed
 

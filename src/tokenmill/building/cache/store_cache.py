@@ -27,12 +27,13 @@ from tokenmill.building.changes import cost, looks_told, options_told, tokenizer
 from tokenmill.building.destination import manifest_of, shards_are_there, start_anew, without_own_files
 from tokenmill.building.executors.process_pool import executor_for
 from tokenmill.building.plan import making
-from tokenmill.building.progress import Progress, Watch, watching
+from tokenmill.building.progress import Progress, watching
 from tokenmill.building.request import BuildRequest
 from tokenmill.building.sequence import Build, up_to_date
 from tokenmill.building.source_index import SourceIndex, noted, unchanged
 from tokenmill.encoding import Tokenizer, load_definition
 from tokenmill.errors import BuildError, TokenmillError
+from tokenmill.events import Explained, Listener, Waiting
 from tokenmill.io.atomic import beside_of, canonical, digest, write_atomically, writing
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import check_fields
@@ -50,7 +51,7 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEX
 def build_cached(
     asked: BuildRequest,
     cache_dir: str | os.PathLike[str] | None,
-    progress: str | Watch | None,
+    progress: str | Listener | None,
     *,
     for_this_run: bool = True,
 ) -> Store:
@@ -120,14 +121,14 @@ class Room:
         kept = unchanged(self.folder, self.source)
         return None if kept is None else self._opened(kept["store"], kept["names"])
 
-    def build(self, watch: Watch) -> Store:
+    def build(self, watch: Listener) -> Store:
         """Build, or wait for another process that does, or find that the same content is there under other names."""
         said = False
 
         def wait(process: str) -> None:
             nonlocal said
             if not said:
-                watch({"event": "waiting", "process": process, "path": str(self.folder)})
+                watch(Waiting(process=process, path=str(self.folder)))
                 said = True
 
         with build_lock(self.folder, wait):
@@ -147,7 +148,7 @@ class Room:
                 found = self._found(build)
                 if found is None:
                     if reasons := self._reasons(build):
-                        log.emit({"event": "why", "reasons": reasons})
+                        log.emit(Explained(reasons=reasons))
                     with executor_for(self.asked, log.emit, self.tokenizer, build.weight) as crew:
                         built = build.carry_out(crew, log.emit)
             if found is None:
@@ -304,7 +305,7 @@ def _store_name(made: str, shards: list[str], failed: list[str] | None = None) -
     return f"{made}-{digest(canonical([shards, failed or []]))[:KEY]}"
 
 
-def _for_this_run(asked: BuildRequest, error: Exception, progress: str | Watch | None) -> Store:
+def _for_this_run(asked: BuildRequest, error: Exception, progress: str | Listener | None) -> Store:
     """Where nothing can be kept: tokens for this process alone, gone when it ends."""
     folder, process = Path(tempfile.mkdtemp(prefix="tokenmill-")), os.getpid()
 

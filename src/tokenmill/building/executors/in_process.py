@@ -9,7 +9,7 @@ from tokenmill.building.executors.base import Done, Failures, Note, prepare
 from tokenmill.building.machine import BLOCK_ROOM
 from tokenmill.building.plan import Task
 from tokenmill.building.spot_check import Sample
-from tokenmill.events import Event
+from tokenmill.events import Advanced, Listener, ShardDone
 
 
 class InProcess:
@@ -17,7 +17,7 @@ class InProcess:
 
     processes = 1
 
-    def __init__(self, memory: int, emit: Callable[[Event], None], live: Any = None) -> None:
+    def __init__(self, memory: int, emit: Listener, live: Any = None) -> None:
         self.memory, self.emit, self.live = memory, emit, live
 
     def __enter__(self) -> InProcess:
@@ -61,7 +61,7 @@ class InProcess:
                 continue
             shard = encoded.commit(self.making, self.journal)
             note(task, Done(shard, encoded.contents))
-            self.emit({"event": "shard", "id": shard})
+            self.emit(ShardDone(id=shard))
         return failures
 
     def _sampler(self, task: Task) -> Callable[[int, str, list[int]], None] | None:
@@ -69,4 +69,4 @@ class InProcess:
         return None if offer is None else lambda number, text, ids: offer(Sample(task.id, number, text, ids))
 
     def _advance(self, source: int, text: int, documents: int, tokens: int) -> None:
-        self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
+        self.emit(Advanced(source_bytes=source, text_bytes=text, documents=documents, tokens=tokens))

@@ -25,7 +25,7 @@ from tokenmill.building.machine import BLOCK_ROOM, resident_bytes, share_out
 from tokenmill.building.plan import CrashHistory, Task
 from tokenmill.building.spot_check import Sample
 from tokenmill.encoding.engines import ONE_THREAD
-from tokenmill.events import Event
+from tokenmill.events import Advanced, DocumentCrashed, Listener, MemoryUsed, ShardDone, WorkerDied, WorkerRecycled
 from tokenmill.formatting import human
 from tokenmill.reading import text_weight
 
@@ -63,7 +63,7 @@ class _Worker:
 class ProcessPool:
     """A crew of processes. Start it early: they get ready while the work is still being planned."""
 
-    def __init__(self, count: int, memory: int, emit: Callable[[Event], None]) -> None:
+    def __init__(self, count: int, memory: int, emit: Listener) -> None:
         self.count, self.memory, self.emit = count, memory, emit
         self.processes = count
         self.offer: Callable[[Sample], None] | None = None
@@ -127,7 +127,7 @@ class ProcessPool:
                     self._read(worker, stream, key.fd)
             if time.monotonic() - looked > 0.25:
                 looked = time.monotonic()
-                self.emit({"event": "memory", "bytes": self.resident_bytes()})
+                self.emit(MemoryUsed(bytes=self.resident_bytes()))
         return self.failures
 
     def resident_bytes(self) -> int:
@@ -179,7 +179,7 @@ class ProcessPool:
             worker.at = tuple(message["at"]) if message["at"] else None
         elif "did" in message:
             source, text, documents, tokens = message["did"]
-            self.emit({"event": "did", "source": source, "text": text, "documents": documents, "tokens": tokens})
+            self.emit(Advanced(source_bytes=source, text_bytes=text, documents=documents, tokens=tokens))
         elif "sample" in message:
             if self.offer is not None:
                 self.offer(Sample(*message["sample"]))
@@ -192,7 +192,7 @@ class ProcessPool:
             if message["failed_files"]:
                 self.failures[task.id] = message["failed_files"]
             self.note(task, Done(message["shard"], message["contents"]))
-            self.emit({"event": "shard", "id": message["shard"]})
+            self.emit(ShardDone(id=message["shard"]))
         elif "failed" in message:
             del worker.unfinished[message["failed"]]
             self.failures[message["failed"]] = message["files"]
@@ -212,7 +212,7 @@ class ProcessPool:
     def _give(self, worker: _Worker) -> None:
         """The next task for a worker; or its leave, if it has grown too large."""
         if worker.ready and resident_bytes(worker.process.pid) > self.memory:
-            self.emit({"event": "recycle", "pid": worker.process.pid})
+            self.emit(WorkerRecycled(pid=worker.process.pid))
             worker.retiring = True
             worker.send({"stop": True})  # its successor starts when it is gone, so that the two never add up
             return
@@ -232,7 +232,7 @@ class ProcessPool:
         self._close(worker)
         lost = [task for task in worker.unfinished.values() if not self.is_done(task)]
         if not worker.retiring or lost:
-            self.emit({"event": "worker died", "pid": worker.process.pid, "code": code, "at": worker.at})
+            self.emit(WorkerDied(pid=worker.process.pid, code=code, at=worker.at))
         if not worker.ready:
             self.died_unready += 1
             if self.died_unready >= (START_STRIKES if code >= 0 else START_KILLS):
@@ -261,7 +261,7 @@ class ProcessPool:
             else:
                 care.poison.append(at[0])
                 care.suspects = (0, 0)
-                self.emit({"event": "poison", "task": task.id, "document": at[0], "code": code})
+                self.emit(DocumentCrashed(task=task.id, document=at[0], code=code))
             self.strikes[task.id, "deaths"] = self.strikes[task.id, at] = 0
         elif self.strikes[task.id, "deaths"] >= TASK_STRIKES:
             why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
@@ -269,7 +269,7 @@ class ProcessPool:
 
 
 def executor_for(
-    asked: BuildRequest, emit: Callable[[Event], None], tokenizer: Tokenizer | None = None, weight: int | None = None
+    asked: BuildRequest, emit: Listener, tokenizer: Tokenizer | None = None, weight: int | None = None
 ) -> Executor:
     """Workers, unless the work (`weight` bytes of text, or all of the source) is done before they would have started.
 
