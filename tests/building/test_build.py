@@ -275,7 +275,7 @@ def test_appending_a_file_keeps_what_is_there(tokenizer_path, tmp_path):
         ({"shard_bytes": "32KB"}, "shard_bytes: 64000 there, 32000 now"),
         ({"eos": "none"}, "eos: 0 there, None now"),
         ({"bos": 7}, "bos: None there, 7 now"),
-        ({"text": "other"}, "text: 'text' there, 'other' now"),
+        ({"text_field": "other"}, "text_field: 'text' there, 'other' now"),
         ({"format": "jsonl"}, "format: 'auto' there, 'jsonl' now"),
         ({"template": "{text}!"}, "template: None there, '{text}!' now"),
         ({"limit": 3}, "max_rows: None there, 3 now"),

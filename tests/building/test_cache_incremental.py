@@ -491,7 +491,7 @@ def test_a_walk(folder, tokenizer_path, shard_bytes, breaking):
             if place == "out":
                 assert quarantine(store) == bad, past
             again, events = build(place, folder, tokenizer_path, **how)
-            assert ("started" in names_of(events)) == bool(expected["file_failed"]), (place, past)
+            assert ("started" in names_of(events)) == bool(expected["failed"]), (place, past)
             assert again.fingerprint == expected["fingerprint"]
 
 
@@ -615,7 +615,7 @@ def test_a_trial_over_a_broken_file(folder, tokenizer_path, place):
 def test_a_trial_follows_its_files(folder, tokenizer_path, place, kind):
     """Though it did not read all of them, and though what they are now is of the same size."""
     (folder / "data").mkdir()
-    how = {"max_documents": 3, "text": "in.text" if kind == "feather" else "text"}
+    how = {"max_documents": 3, "text_field": "in.text" if kind == "feather" else "text"}
     seen = set()
     for word in ("text", "TEXT", "Text", "text"):
         TABLES[kind](folder / "data" / f"t.{kind}", word=word)

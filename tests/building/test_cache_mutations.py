@@ -485,7 +485,7 @@ TABLE = [
         MISS,
         True,
         one_table("feather"),
-        {"text": "in.text"},
+        {"text_field": "in.text"},
     ),
     # The tokenizer
     Row("tokenizer: two merges swapped", tokenizer(swap_merges), MISS, True),
@@ -714,7 +714,7 @@ def test_another_field_where_the_manifest_was_lost(worlds):
     out = {"out": world.root / "out", "cache_dir": None}
     world.build(**out)
     (world.root / "out" / "manifest.json").unlink()
-    world.options["text"] = "body"
+    world.options["text_field"] = "body"
     store, _ = world.build(**out)
     assert all_of(store) == scratch(world)
 
@@ -825,11 +825,11 @@ def test_stores_of_one_cache_do_not_disturb_each_other(world):
     questions = [
         {},
         {"eos": None},
-        {"text": "body"},
-        {"text": "body", "eos": None},
+        {"text_field": "body"},
+        {"text_field": "body", "eos": None},
         {"template": "{title}: {text}"},
         {"max_rows": 5},
-        {"max_rows": 5, "text": "body"},
+        {"max_rows": 5, "text_field": "body"},
         {"shard_bytes": "1MB"},
     ]
     first = [world.build(**options)[0] for options in questions]

@@ -76,7 +76,7 @@ def test_batches_of_long_rows_are_made_one_by_one(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"text": "body"}, {"epochs": 0}, {"verify": "always"}, {"dtype": "int8"}, {"seed": -1}, {"prefetch": "x"}],
+    [{"text_field": "body"}, {"epochs": 0}, {"verify": "always"}, {"dtype": "int8"}, {"seed": -1}, {"prefetch": "x"}],
     ids=str,
 )
 def test_options_are_checked_before_anything_is_tokenized(texts, tokenizer_path, options):

@@ -429,9 +429,9 @@ def write_records(folder, name):
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
-        ({"text": "title"}, ["One", "Two {x}"]),
-        ({"text": "meta.text"}, ["first", "second"]),
-        ({"text": "meta.lang.code"}, ["en", "de"]),
+        ({"text_field": "title"}, ["One", "Two {x}"]),
+        ({"text_field": "meta.text"}, ["first", "second"]),
+        ({"text_field": "meta.lang.code"}, ["en", "de"]),
         ({"template": "{title}"}, ["One", "Two {x}"]),
         ({"template": "# {title}\n\n{meta.text}"}, ["# One\n\nfirst", "# Two {x}\n\nsecond"]),
         ({"template": "{id}: {title} ({new})"}, ["1: One (true)", "20: Two {x} (false)"]),
@@ -660,11 +660,11 @@ def test_a_dataset_without_the_column(tmp_path, tokenizer_path):
         tm.build(dataset, tokenizer_path, tmp_path / "out", workers=0, progress="quiet")
 
 
-@pytest.mark.parametrize("options", [{}, {"text": "body"}])
+@pytest.mark.parametrize("options", [{}, {"text_field": "body"}])
 def test_streams_of_nothing(built, options):
     """No text is no documents, whatever the column would have been called."""
     assert built(iter(()), **options) == ([], [])
-    assert built(pa.table({options.get("text", "text"): pa.array([], pa.string())}), **options) == ([], [])
+    assert built(pa.table({options.get("text_field", "text"): pa.array([], pa.string())}), **options) == ([], [])
 
 
 def test_streams_larger_than_a_shard(built):
