@@ -1,6 +1,6 @@
 """Imports point down only. Each room may use the rooms below it; this reads every import, also those inside functions.
 
-cli > bench, demo_data, recipes, estimating > loading > building, packing (blind to each other) > reading, encoding, store
+cli > demo_data, recipes, estimating > loading > building, packing (blind to each other) > reading, encoding, store
 (blind to each other) > io > documents, events, formatting, user_cache, errors
 """
 
@@ -31,8 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "recipes": {"building", "packing", "loading"} | MIDDLE | FLOOR,
     "estimating": {"building"} | MIDDLE | FLOOR,
     "demo_data": {"building"} | MIDDLE | FLOOR,
-    "bench": {"building", "packing", "loading", "demo_data"} | MIDDLE | FLOOR,
-    "cli": {"bench", "demo_data", "recipes", "estimating", "building", "packing"} | MIDDLE | FLOOR,
+    "cli": {"demo_data", "recipes", "estimating", "building", "packing"} | MIDDLE | FLOOR,
     # The public names, resolved when asked for.
     "__init__": {"building", "packing", "loading", "recipes", "estimating"} | MIDDLE | FLOOR,
 }

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # the reference takes all cores: it is most of the work
+sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ is not installed
 
-from tokenmill.bench.builds import corpus_texts
+from benchmarks.corpus import corpus_texts
+
 from tokenmill.documents import text_array
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.encoding.probes import probes

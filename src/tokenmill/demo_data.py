@@ -1,4 +1,4 @@
-"""The main job on text every machine has: this Python's own sources and notes, with a tokenizer that comes along."""
+"""Text that every machine has: the source files of the running Python, with a small tokenizer shipped in the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIXES = (".py", ".rst", ".txt")
 
 
 def demo_tokenizer() -> Path:
-    """The folder of the small byte-level BPE tokenizer shipped with the package (scripts/train_demo_tokenizer.py)."""
+    """The folder of the byte-level BPE tokenizer in the package, made by scripts/train_demo_tokenizer.py."""
     return Path(__file__).parent / "data" / "demo_tokenizer"
 
 
@@ -25,7 +25,7 @@ def demo_globs() -> list[str]:
 
 
 def demo(out: str) -> int:
-    """Build the demo store, show what it holds, and how to go on."""
+    """Build the demo store, and print its facts and the next steps. Returns the exit code."""
     from tokenmill.building import build
     from tokenmill.formatting import printable
     from tokenmill.reading import read
@@ -37,12 +37,12 @@ def demo(out: str) -> int:
     file, row = store.locate(len(store) // 2)
     print(printable(info_table(info(out))))
     if shutil.which("tokenmill") is None:
-        print(f"\nFor the command tokenmill: . {os.path.relpath(sys.prefix)}/bin/activate")
+        print(f"\nTo put the command tokenmill on the path: . {os.path.relpath(sys.prefix)}/bin/activate")
     print(f"""
-This is a store. Go on with:
+Next steps:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}
-  tokenmill verify {out}                  # every bit still as written?
-  tokenmill pack {out} --seq-len 1024 --compare      # rows for training, and what each way of packing wastes
+  tokenmill verify {out}                  # compare all checksums
+  tokenmill pack {out} --seq-len 1024 --compare      # rows for training, and what each strategy wastes
   tokenmill build 'data/*.jsonl' -t path/to/tokenizer.json -o corpus/     # your own text
 
   import tokenmill as tm

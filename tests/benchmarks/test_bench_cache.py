@@ -1,10 +1,9 @@
-"""The benchmark of the cache, on sizes at which it measures nothing: what it makes and what it shows."""
+"""The benchmark of the cache, on small sizes: what it writes and what it prints."""
 
 from __future__ import annotations
 
 import pytest
-
-from tokenmill.bench.cache import cache_table, measure_cache
+from benchmarks.cache import cache_table, measure_cache
 
 
 @pytest.mark.stress
@@ -43,4 +42,4 @@ def test_figures(tmp_path, tokenizer_path):
 
     table = cache_table(result)
     assert all(what in table for what in [*figures, *runs])
-    assert not list(tmp_path.iterdir())  # the text and the stores are large: none stays
+    assert not list(tmp_path.iterdir())  # the text and the stores are large: none is left

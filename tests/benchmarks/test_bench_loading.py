@@ -1,13 +1,13 @@
-"""The benchmark of loading, on sizes at which it measures nothing: what it makes and what it shows."""
+"""The benchmark of loading, on small sizes: what it writes and what it prints."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.loading import loading_table, measure_loading
+from benchmarks.synthetic import write_receipts, write_store
 
 import tokenmill as tm
-from tokenmill.bench.loading import loading_table, measure_loading, write_receipts
-from tokenmill.bench.packing import write_store
 
 
 def test_the_receipts_are_those_of_the_files(tmp_path):
@@ -45,4 +45,4 @@ def test_figures(tmp_path):
     table = loading_table(result)
     assert all(bar["what"] in table for bar in result["bars"])
     assert all(run["what"] in table for run in result["runs"])
-    assert not list(tmp_path.iterdir())  # the stores are large: none stays
+    assert not list(tmp_path.iterdir())  # the stores are large: none is left

@@ -1,11 +1,12 @@
-"""The benchmark of packing, on sizes at which it measures nothing: what it makes and what it shows."""
+"""The benchmark of packing, on small sizes: what it writes and what it prints."""
 
 from __future__ import annotations
 
 import numpy as np
+from benchmarks.packing import measure_packing, packing_table
+from benchmarks.synthetic import write_store
 
 import tokenmill as tm
-from tokenmill.bench.packing import measure_packing, packing_table, write_store
 
 
 def test_the_store_holds_the_lengths_and_the_plain_file_its_tokens(tmp_path):
@@ -36,4 +37,4 @@ def test_figures(tmp_path):
     assert 0.9 < plan["fill"] <= 1
     table = packing_table(result)
     assert all(what in table for what in figures)
-    assert not list(tmp_path.iterdir())  # the stores are large: none stays
+    assert not list(tmp_path.iterdir())  # the stores are large: none is left

@@ -435,18 +435,33 @@ def test_demo(tmp_path, capsys, monkeypatch):
     assert len(tm.open(tmp_path / "store")) == 3
 
 
-@pytest.mark.stress
-def test_bench(tmp_path):
-    """Measures every bar on a small corpus; whether they are met on so little text is not the question here."""
-    corpus = tmp_path / "words.txt"
-    corpus.write_text("some words of text to measure with, and then some more of them\n" * 2000)
-    command = ("bench", "--corpus", corpus, "--size", "1MB", "--rounds", "1", "--work", tmp_path / "work", "--json")
-    ran = tokenmill(*command, cwd=tmp_path)
+def test_bench(tmp_path, tokenizer_path):
+    """Engines side by side on the text given, and a build of it; text and JSON say the same."""
+    corpus = tmp_path / "words.jsonl"
+    corpus.write_text('{"text": "some words of text to measure with, and then some more of them"}\n' * 500)
+    command = ("bench", corpus, "-t", tokenizer_path, "--rounds", "1")
+    ran = tokenmill(*command, "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
-    bars = result["bars"]
-    assert len(bars) > 5
-    assert [bar for bar in bars if bar["met"] and bar["ratio"] <= 0] == []  # a bar is not met by a nonsense number
+    assert (result["documents"], result["text_bytes"]) == (500, 500 * 62)
+    speeds = {row["engine"]: row["mb_per_second"] for row in result["engines"] if row["exact"]}
+    assert "tokenizers" in speeds
+    assert all(speed > 0 for speed in speeds.values())
+    assert [row["engine"] for row in result["engines"] if row["exact"]] == sorted(
+        speeds, key=lambda name: -speeds[name]
+    )
+    assert all(row["why"] and row["mb_per_second"] is None for row in result["engines"] if not row["exact"])
+    assert sum(row["chosen"] for row in result["engines"]) == 1
+    build = result["build"]
+    assert build["source_bytes"] == corpus.stat().st_size
+    assert build["mb_per_second"] == pytest.approx(build["source_bytes"] / build["seconds"] / 1e6)
+    assert build["tokens"] == tm.build(corpus, tokenizer_path, tmp_path / "store", workers=0).num_tokens
+    assert build["peak_bytes"] > 10_000_000
+    ran = tokenmill(*command, cwd=tmp_path)
+    table = ran.stdout.decode()
+    assert all(row["engine"] in table for row in result["engines"])
+    assert "build of 37.5 kB" in table
+    assert tokenmill("bench", "-", "-t", tokenizer_path, cwd=tmp_path).returncode == 2
 
 
 # What it costs to ask.

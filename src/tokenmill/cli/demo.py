@@ -9,11 +9,11 @@ from typing import Any
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "demo",
-        help="the main job on this Python's own files, offline",
-        description="Build a store from the .py, .rst and .txt files of this Python installation, with a small tokenizer.",
+        help="try it on Python's own source files, offline",
+        description="Build a store from the .py, .rst and .txt files of this Python installation, with a small demo tokenizer.",
     )
     command.set_defaults(run=_demo)
-    command.add_argument("-o", "--out", default="demo-corpus", help="folder of the store (demo-corpus)")
+    command.add_argument("-o", "--out", default="demo-corpus", help="directory of the store (demo-corpus)")
 
 
 def _demo(options: argparse.Namespace) -> int:

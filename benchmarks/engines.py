@@ -1,7 +1,7 @@
-"""Engines side by side on the user's own text, beside the loops people write.
+"""Engines side by side, beside simple loops around the reference.
 
-Every method runs in a process of its own, cold, in turns, several times over; the best of each counts, loading not
-included. The loop that encodes one document at a time with the reference is 1.0x.
+Every method runs in a process of its own, cold, in turns, several times; the best of each counts, loading not included. The
+loop that encodes one document at a time with the reference is 1.0x.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from benchmarks.harness import Result
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.encoding.selection import Choice, choose
 from tokenmill.encoding.trial import Trial, write_texts
 
 BATCHES = (32, 64, 100, 1000)
-LOOP_BYTES = 2_000_000  # the loops are slow: they get so much of the text, and are compared by bytes
-LEAST_BYTES = 1_000_000  # of a kind of text, to be worth a table
-SAMPLE_BYTES = 16_000_000  # what a build would choose by
+LOOP_BYTES = 2_000_000  # of the text for the loops, which are slow; they are compared per byte
+LEAST_BYTES = 1_000_000  # of a kind of text, for a table of its own
+SAMPLE_BYTES = 16_000_000  # a build chooses its engine on this much
 KINDS = {"mostly ASCII": (0.0, 0.05), "CJK-heavy": (0.15, 1.0)}
 
 
-def measure_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[dict[str, Any]]:
-    """For each tokenizer and kind of text: how fast each method is, and whether `auto` chose well."""
-    found = []
+def measure_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[Result]:
+    """For each tokenizer and kind of text: the speed of each method, and whether `auto` chose well."""
+    results = []
     for kind, documents in _sorted_by_kind(texts, size).items():
         for spec in specs:
             tokenizer = load_tokenizer(spec)
-            found.append({"tokenizer": tokenizer.name, "text": kind, **_measure(tokenizer, documents, rounds)})
-    return found
+            results.append({"tokenizer": tokenizer.name, "text": kind, **_measure(tokenizer, documents, rounds)})
+    return results
 
 
-def engines_table(results: list[dict[str, Any]]) -> str:
-    """The figures, to be read."""
+def engines_table(results: list[Result]) -> str:
+    """The figures as text."""
     return "\n\n".join(map(_table, results))
 
 
-def _table(result: dict[str, Any]) -> str:
-    """The figures of one tokenizer on one kind of text, to be read."""
+def _table(result: Result) -> str:
+    """The figures of one tokenizer on one kind of text."""
     head = f"{'Method':<34}{'Time (s)':>10}{'Docs/sec':>12}{'Tokens/sec':>14}{'MB/s':>9}{'Speedup':>10}"
     lines = [
         f"{result['tokenizer']}, {result['text']}: {result['bytes'] / 1e6:.1f} MB in {result['documents']:,} documents",
@@ -50,48 +50,46 @@ def _table(result: dict[str, Any]) -> str:
             f"{row['tokens_per_second']:>14,.0f}{row['mb_per_second']:>9.3g}{row['speedup']:>9.1f}x"
         )
     lines += [f"{verdict['engine']:<34}{verdict['why']}" for verdict in result["refused"]]
-    lines.append(
-        f"auto: {result['auto']}, {result['auto_ratio']:.2f} of the fastest engine that is proved (bar: >= 0.9)"
-    )
+    lines.append(f"auto: {result['auto']}, {result['auto_ratio']:.2f} of the fastest exact engine (bar: >= 0.9)")
     return "\n".join(lines)
 
 
-def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> dict[str, Any]:
+def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> Result:
     definition = tokenizer.definition
     choice = choose(definition, _first(texts, SAMPLE_BYTES))
     guards = {verdict.engine: verdict.guard for verdict in choice.verdicts if verdict.agrees}
-    proved = list(guards)
+    exact = list(guards)
     reference = definition.reference
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as name:
         folder = Path(name)
         definition.save(folder)
         write_texts(folder / "all.arrow", texts)
-        write_texts(folder / "some.arrow", _first(texts, LOOP_BYTES))
+        write_texts(folder / "part.arrow", _first(texts, LOOP_BYTES))
         for turn in range(rounds):
             for documents in (1, *BATCHES) if turn == 0 else ():
                 with Trial(reference, folder, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="") as trial:
                     _keep(
-                        best, _loop_name(reference, documents), trial.time(folder / "some.arrow", documents=documents)
+                        best, _loop_name(reference, documents), trial.time(folder / "part.arrow", documents=documents)
                     )
-            for engine in proved:
+            for engine in exact:
                 with Trial(engine, folder) as trial:
                     if guards[engine]:
                         trial.ask(guard=guards[engine])
                     _keep(best, engine, trial.time(folder / "all.arrow"))
     return {
-        **_figures(best, proved, choice, reference),
+        **_figures(best, exact, choice, reference),
         "bytes": sum(len(t.encode()) for t in texts),
         "documents": len(texts),
     }
 
 
-def _figures(best: dict[str, dict[str, float]], proved: list[str], choice: Choice, reference: str) -> dict[str, Any]:
+def _figures(best: dict[str, dict[str, float]], exact: list[str], choice: Choice, reference: str) -> Result:
     loop = best[_loop_name(reference, 1)]
     base = loop["bytes"] / loop["wall"]
     rows = []
     for method, run in best.items():
-        seconds = run["cpu"] if method in proved else run["wall"]  # an engine is measured by what it takes of one core
+        seconds = run["cpu"] if method in exact else run["wall"]  # engines are compared per core
         rows.append(
             {
                 "method": method,
@@ -102,7 +100,7 @@ def _figures(best: dict[str, dict[str, float]], proved: list[str], choice: Choic
                 "speedup": run["bytes"] / seconds / base,
             }
         )
-    rates = {name: best[name]["bytes"] / best[name]["cpu"] for name in proved if name in best}
+    rates = {name: best[name]["bytes"] / best[name]["cpu"] for name in exact if name in best}
     auto = rates.get(choice.engine, base)
     return {
         "rows": rows,
@@ -122,22 +120,22 @@ def _keep(best: dict[str, dict[str, float]], method: str, run: dict[str, float])
 
 
 def _sorted_by_kind(texts: Iterable[str], size: int) -> dict[str, list[str]]:
-    """Up to `size` bytes of each kind of text, those with little of it left out."""
-    held: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    """Up to `size` bytes of each kind of text; kinds with too little of it are left out."""
+    chosen: dict[str, list[str]] = {kind: [] for kind in KINDS}
     sizes = dict.fromkeys(KINDS, 0)
     for text in texts:
         share = sum(character > "\u2e80" for character in text[:2000]) / max(1, len(text[:2000]))
         for kind, (low, high) in KINDS.items():
             if low <= share <= high and sizes[kind] < size:
-                held[kind].append(text)
+                chosen[kind].append(text)
                 sizes[kind] += len(text.encode())
-        if all(got >= size for got in sizes.values()):
+        if all(bytes_of_kind >= size for bytes_of_kind in sizes.values()):
             break
-    return {kind: documents for kind, documents in held.items() if sizes[kind] >= LEAST_BYTES}
+    return {kind: documents for kind, documents in chosen.items() if sizes[kind] >= LEAST_BYTES}
 
 
 def _first(texts: list[str], size: int) -> list[str]:
-    """The texts up to so many bytes."""
+    """The first texts, of about `size` bytes in all."""
     count = 0
     while count < len(texts) and size > 0:
         size -= len(texts[count].encode())
