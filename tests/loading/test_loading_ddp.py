@@ -87,7 +87,14 @@ def digest(ids: torch.Tensor) -> str:
 @contextmanager
 def torchrun(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Two ranks under their agent; told to end, with its ranks, if the test gives up first."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    support = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": support,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+    }
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, *arguments]
     with subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:

@@ -61,7 +61,7 @@ def test_datasets_and_batches_notice_another_rank_too(folder, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for use in (loader.dataset, lambda: next(iter(dataset)), lambda: loader.batch(0), lambda: next(iter(loader))):
-        with pytest.raises(UsageError, match="rank 0 of 1, and now it is rank 1 of 2"):
+        with pytest.raises(UsageError, match="rank 0 of 1, but this process is rank 1 of 2"):
             use()
 
 

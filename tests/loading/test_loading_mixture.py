@@ -376,8 +376,8 @@ def test_weights_and_stages_that_make_no_sense_are_refused(views, tmp_path):
         (both, None, "web.*weights"),
         ({"web": (web, 1), "code": code}, None, "code.*weights"),
         ({"web": (web, 1)}, [(None, {"web": 1})], "web.*weights"),
-        ({"web": (web, 0), "code": (code, 0)}, None, "every weight is 0"),
-        ({"web": (web, 1), "empty": (empty, 1)}, None, "empty has a weight and no rows"),
+        ({"web": (web, 0), "code": (code, 0)}, None, "all weights are 0"),
+        ({"web": (web, 1), "empty": (empty, 1)}, None, "empty has a weight but no rows"),
         (both, [], "stages is empty"),
         (both, [None], r"stages\[0\]"),
         (both, [5], r"stages\[0\]"),
@@ -389,11 +389,11 @@ def test_weights_and_stages_that_make_no_sense_are_refused(views, tmp_path):
         (both, [(5, HALVES), (0, HALVES)], r"stages\[1\].*rows"),
         (both, [(5, HALVES), (None, {"prose": 1})], r"stages\[1\].*'prose'.*'web'"),
         (both, [(5, HALVES), (None, {"web": -1})], r"stages\[1\].*web=-1"),
-        (both, [(5, HALVES), (None, {"web": 0})], r"stages\[1\].*every weight is 0"),
-        (both, [(5, HALVES), (None, {})], r"stages\[1\].*every weight is 0"),
+        (both, [(5, HALVES), (None, {"web": 0})], r"stages\[1\].*all weights are 0"),
+        (both, [(5, HALVES), (None, {})], r"stages\[1\].*all weights are 0"),
         (both, [(5, HALVES), (None, [0.5, 0.5])], r"stages\[1\].*weight"),
         (both, [(5, 0.5)], r"stages\[0\].*weight"),
-        ({"web": web, "empty": empty}, [(None, {"web": 1, "empty": 1})], "empty has a weight and no rows"),
+        ({"web": web, "empty": empty}, [(None, {"web": 1, "empty": 1})], "empty has a weight but no rows"),
     ):
         with pytest.raises(UsageError, match=match):
             tm.mix(sources, stages=stages)

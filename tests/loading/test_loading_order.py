@@ -175,7 +175,7 @@ def test_each_of_seed_epoch_and_count_makes_another_order():
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), count=st.integers(1, 40), seed=SEEDS, shuffle=st.booleans())
 def test_rows_over_the_ends_of_epochs_are_those_of_each_place(data, count, seed, shuffle):
-    order = Order(count, seed, shuffle)  # one for all spans: what it keeps must not show
+    order = Order(count, seed, shuffle=shuffle)  # one for all spans: what it keeps must not show
     for _ in range(4):
         start = data.draw(st.integers(0, 300))
         stop = start + data.draw(st.integers(0, 100))
@@ -185,7 +185,7 @@ def test_rows_over_the_ends_of_epochs_are_those_of_each_place(data, count, seed,
 @pytest.mark.parametrize("count", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 100])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_rows_over_the_borders_of_blocks_are_those_of_each_place(count, shuffle):
-    order = Order(count, 3, shuffle)
+    order = Order(count, 3, shuffle=shuffle)
     spans = [(border - 20, border + 20) for epoch in (0, 1, 5, 2**33) for border in (
         epoch * count + BLOCK, (epoch + 1) * count, epoch * count + count // 2)]  # fmt: skip
     for start, stop in [*spans, *reversed(spans)]:
@@ -197,4 +197,4 @@ def test_rows_over_the_borders_of_blocks_are_those_of_each_place(count, shuffle)
 
 
 def test_without_shuffling_rows_come_in_their_order():
-    assert Order(7, 9, False).rows(5, 16).tolist() == [5, 6, 0, 1, 2, 3, 4, 5, 6, 0, 1]
+    assert Order(7, 9, shuffle=False).rows(5, 16).tolist() == [5, 6, 0, 1, 2, 3, 4, 5, 6, 0, 1]

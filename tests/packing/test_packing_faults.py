@@ -105,7 +105,7 @@ def test_without_a_home_the_store_will_do(folder):
     ids=str,
 )
 def test_row_numbers_never_wrap(folder, rows):
-    with pytest.raises(IndexError, match="of a view of"):
+    with pytest.raises(IndexError, match="out of range: the view has"):
         tm.pack(folder, 8).rows(rows)
 
 

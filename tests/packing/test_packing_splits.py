@@ -13,7 +13,7 @@ from packing_reference import Options, numbered, spread, write_store
 from test_packing_rows import EOS, STRATEGIES, check_view, store_of
 
 import tokenmill as tm
-from tokenmill.packing.hashing import mixed
+from tokenmill.packing.hashing import splitmix64
 
 SHARES = {"train": 0.7, "eval": 0.2, "test": 0.1}
 
@@ -280,5 +280,5 @@ def test_the_hash_is_frozen_and_the_same_for_numbers_and_arrays():
     """Splits of old stores and the order of old runs hang on it."""
     numbers = [0, 1, 2**63, 2**64 - 1]
     frozen = [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0x481EC0A212A9F3DB, 0xE4D971771B652C20]
-    assert [mixed(number) for number in numbers] == frozen
-    assert mixed(np.array(numbers, np.uint64)).tolist() == frozen
+    assert [splitmix64(number) for number in numbers] == frozen
+    assert splitmix64(np.array(numbers, np.uint64)).tolist() == frozen

@@ -41,8 +41,9 @@ def add(commands: Any) -> None:
 
 
 def _pack(options: argparse.Namespace) -> int:
+    from tokenmill.packing.comparison import compare, comparison_table, measure
     from tokenmill.packing.plot import check_picture, draw
-    from tokenmill.packing.report import compare, comparison_table, measure, stats_table
+    from tokenmill.packing.stats import stats_table
     from tokenmill.store import open_store
 
     if options.plot is not None:

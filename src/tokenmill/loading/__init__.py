@@ -1,4 +1,4 @@
-"""Rows -> batches: the same ones on any number of ranks, after any number of restarts."""
+"""Rows -> batches: the same batches on any number of ranks, and after any number of restarts."""
 
 from tokenmill.loading.api import load
 from tokenmill.loading.loader import Loader

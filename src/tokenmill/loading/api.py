@@ -1,4 +1,4 @@
-"""The verb `load`: from a view, a mixture, a store or raw text to batches."""
+"""`tm.load`: from a view, a mixture, a store or raw text to batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building import build
 from tokenmill.errors import UsageError
 from tokenmill.formatting import whole_number
-from tokenmill.loading.convert import shown
-from tokenmill.loading.distributed import found_world
+from tokenmill.loading.convert import converter_for
+from tokenmill.loading.distributed import current_rank
 from tokenmill.loading.loader import Loader
 from tokenmill.loading.mixture import Mixture
-from tokenmill.loading.samples import Mixed, OneView, Samples
+from tokenmill.loading.samples import MixtureSamples, Samples, ViewSamples
 from tokenmill.packing import View, pack
 from tokenmill.store import Store, open_store
 
@@ -51,7 +50,7 @@ def load(
     verify: "first-touch" compares each block of a shard with its checksum when it is first read.
     """
     given = rank is not None
-    rank, world_size = _given(rank, world_size) if given or world_size is not None else found_world()
+    rank, world_size = _given(rank, world_size) if given or world_size is not None else current_rank()
     size = _global_size(batch_size, global_batch_size, world_size)
     seed = whole_number("seed", seed, 0, 2**63 - 1)
     if epochs is not None:
@@ -60,11 +59,13 @@ def load(
     dtype = _checked_dtype(dtype)
     if verify not in (None, "first-touch"):
         raise UsageError(f"verify={verify!r} is not None or 'first-touch'")
-    view = _viewed(data, tokenizer, seq_len, packing)
+    view = _view_of(data, tokenizer, seq_len, packing)
     if dtype is not None or verify is not None:
-        view = _renewed(view, dtype, verify)
+        view = _changed(view, dtype, verify)
     samples: Samples = (
-        OneView(view, seed, bool(shuffle)) if isinstance(view, View) else Mixed(view, seed, bool(shuffle))
+        ViewSamples(view, seed, shuffle=bool(shuffle))
+        if isinstance(view, View)
+        else MixtureSamples(view, seed, shuffle=bool(shuffle))
     )
     rows = len(samples) * (epochs or 1)
     if not rows:
@@ -76,7 +77,7 @@ def load(
         )
     return Loader(
         samples,
-        shown(device, pin_memory),
+        converter_for(device, pin_memory),
         global_batch_size=size,
         rank=rank,
         world_size=world_size,
@@ -89,33 +90,41 @@ def load(
     )
 
 
-def _viewed(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, Any]) -> View | Mixture:
-    given = {"seq_len": seq_len, "tokenizer": tokenizer, **packing}
-    extra = [name for name, value in given.items() if value is not None]
+def _view_of(data: Any, tokenizer: Any, seq_len: int | None, packing: dict[str, Any]) -> View | Mixture:
+    """The data as a view or a mixture: packs a store, and builds one from raw text."""
     if isinstance(data, View | Mixture):
-        if extra:
-            raise UsageError(f"{', '.join(extra)}: the {type(data).__name__.lower()} has its own; leave it out")
+        options = {"seq_len": seq_len, "tokenizer": tokenizer, **packing}
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise UsageError(f"{', '.join(given)}: the {type(data).__name__.lower()} has its own; leave it out")
         return data
     if seq_len is None:
         raise UsageError("seq_len is missing: give the length of a row, or a view (tm.pack)")
     unknown = [name for name in packing if name not in (pack.__kwdefaults__ or {})]
     if unknown:
         raise UsageError(
-            f"{', '.join(unknown)}: no option of tm.load or tm.pack; how to read text is said in tm.read(...)"
+            f"{', '.join(unknown)}: not an option of tm.load or tm.pack; pass reading options to tm.read(...)"
         )
     if isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists():
-        data = open_store(Path(data).absolute())  # whatever folder the program changes to
+        data = open_store(Path(data).absolute())  # the program may change its working directory
     if isinstance(data, Store):
         if tokenizer is not None:
             raise UsageError("tokenizer: a store has its own; leave it out")
         return pack(data, seq_len, **packing)
     if tokenizer is None:
-        raise UsageError(f"tokenizer is missing: {data!r:.80} is no store, and raw text needs one to become tokens")
+        raise UsageError(f"tokenizer is missing: {data!r:.80} is not a store, and raw text needs a tokenizer")
+    return pack(_built(data, tokenizer), seq_len, **packing)
+
+
+def _built(data: Any, tokenizer: Any) -> Store:
+    """The store of raw text, from the cache if it is there. Imports readers and engines, which a built store does not need."""
+    from tokenmill.building import build
+
     store = build(data, tokenizer)
     if store.failed:
         names = ", ".join(entry["file"] for entry in store.failed[:3])
-        warnings.warn(f"{len(store.failed)} input files failed and are not loaded: {names}", stacklevel=4)
-    return pack(store, seq_len, **packing)
+        warnings.warn(f"{len(store.failed)} input files failed and are not loaded: {names}", stacklevel=5)
+    return store
 
 
 def _checked_dtype(dtype: Any) -> str | None:
@@ -127,18 +136,18 @@ def _checked_dtype(dtype: Any) -> str | None:
     return str(name)
 
 
-def _renewed(data: View | Mixture, dtype: str | None, verify: str | None) -> View | Mixture:
-    """The same with other dtypes, or over a store that checks what it reads."""
+def _changed(data: View | Mixture, dtype: str | None, verify: str | None) -> View | Mixture:
+    """The same data with another dtype, or over a store that checks what it reads."""
     if isinstance(data, Mixture):
-        views = {name: _renewed_view(view, dtype, verify) for name, view in data.views.items()}
+        views = {name: _changed_view(view, dtype, verify) for name, view in data.views.items()}
         return Mixture(views, data.stages)
-    return _renewed_view(data, dtype, verify)
+    return _changed_view(data, dtype, verify)
 
 
-def _renewed_view(view: View, dtype: str | None, verify: str | None) -> View:
-    look = view.look if dtype is None else replace(view.look, dtype=dtype)
+def _changed_view(view: View, dtype: str | None, verify: str | None) -> View:
+    row_format = view.row_format if dtype is None else replace(view.row_format, dtype=dtype)
     store = view.store if verify is None else view.store.with_first_touch()
-    return View(store, view.layout, look, view.splits)
+    return View(store, view.layout, row_format, view.splits)
 
 
 def _given(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Batches of a run: `batch(t)` is a function of the data, the seed, the global batch size and t, and of nothing else."""
+"""Batches of a run: `batch(t)` is a function of the data, the seed, the global batch size and t alone."""
 
 from __future__ import annotations
 
@@ -6,40 +6,33 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.formatting import whole_number
-from tokenmill.loading.convert import Shown
-from tokenmill.loading.distributed import found_world
+from tokenmill.loading.convert import TensorConverter
+from tokenmill.loading.distributed import current_rank
 from tokenmill.loading.order import Numbers
-from tokenmill.loading.samples import Samples
+from tokenmill.loading.samples import Samples, Span
 
 VERSION = 1
-ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17
-
-
-class Span(NamedTuple):
-    """The samples of a global batch; `stop` is also how many have been seen when it has been."""
-
-    start: int
-    stop: int
+ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # small batches are made together, up to this size
 
 
 class Loader:
-    """This rank's part of every global batch, one after the other.
+    """This rank's part of each global batch, in order.
 
-    A run is an endless sequence of samples; global batch t is the next `global_batch_size` of them, and rank r has the r-th part.
-    So the batches are the same on any number of ranks, and to resume is to know how many samples were seen. `for batch in
-    loader` goes on where the loader is. With `epochs` it ends after so many, and the next `for` goes on with those after them.
+    A run is an endless sequence of samples. Global batch t is the next `global_batch_size` of them, and rank r gets the r-th
+    part. So the batches are the same on any number of ranks, and the state of a run is the number of samples seen. `for batch in
+    loader` continues where the loader is. With `epochs` the loop ends after that many epochs, and the next loop continues.
     """
 
     def __init__(
         self,
         samples: Samples,
-        shown: Shown,
+        converter: TensorConverter,
         *,
         global_batch_size: int,
         rank: int,
@@ -51,30 +44,30 @@ class Loader:
         drop_last: bool,
         prefetch: int,
     ) -> None:
-        self.samples, self.shown = samples, shown
+        self.samples, self.converter = samples, converter
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.epochs, self.drop_last, self.prefetch = seed, shuffle, epochs, drop_last, prefetch
         self.world_given = world_given
-        self.seen = 0  # where in the sequence of samples the run is; those of all ranks, and the rest of a pass that was left out
+        self.seen = 0  # samples of all ranks so far, including the dropped rest of each pass
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch on this rank."""
+        """Rows per batch on this rank."""
         return self.global_batch_size // self.world_size
 
     @property
     def data(self) -> Any:
-        """The view or the mixture that is loaded."""
+        """The view or mixture that is loaded."""
         return self.samples.data
 
     @property
     def fingerprint(self) -> str:
-        """Of the data: the store's tokens, the packing, the mixture."""
+        """A digest of the data: the store's tokens, the packing, the mixture."""
         return self.samples.fingerprint
 
     @property
     def step(self) -> int:
-        """Batches of this size that were handed out."""
+        """Batches returned so far."""
         if self.epochs is None:
             return self.seen // self.global_batch_size
         passes, within = divmod(self.seen, self._pass)
@@ -82,7 +75,7 @@ class Loader:
 
     @property
     def epoch(self) -> float:
-        """Epochs that were gone through."""
+        """Epochs completed so far, as a fraction."""
         return self.seen / len(self.samples)
 
     def __repr__(self) -> str:
@@ -90,34 +83,34 @@ class Loader:
         return f"Loader(batch_size={self.batch_size}, {part}, step={self.step:,}, epoch={self.epoch:.2f})"
 
     def __len__(self) -> int:
-        """Batches of one `for`."""
+        """Batches of one `for` loop."""
         if self.epochs is None:
-            raise TypeError("a loader without epochs never ends, so it has no length; give epochs=1")
+            raise TypeError("a loader without epochs never ends and has no length; give epochs=1")
         whole, rest = divmod(self._pass, self.global_batch_size)
         return whole + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
-        self.check_world()
+        self.check_rank()
         spans = self.spans()
         groups = iter(lambda: list(islice(spans, self._at_once)), [])
-        for span, batch in self._ahead(groups) if self.prefetch else self._in_turn(groups):
+        for span, batch in self._make_ahead(groups) if self.prefetch else self._make_in_turn(groups):
             if isinstance(batch, Exception):
                 raise batch
             self.seen = span.stop
             yield batch
 
-    def _in_turn(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
+    def _make_in_turn(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
         for group in groups:
-            yield from zip(group, self._made(group), strict=False)
+            yield from zip(group, self._make_group(group), strict=False)
 
-    def _ahead(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
-        """The same, by a thread that is ahead of the training step."""
+    def _make_ahead(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
+        """The same, made on a thread ahead of the training step."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load")
         waiting: deque[tuple[list[Span], Future[list[Any]]]] = deque()
         try:
             while True:
                 while (len(waiting) - 1) * self._at_once < self.prefetch and (group := next(groups, None)):
-                    waiting.append((group, thread.submit(self._made, group)))
+                    waiting.append((group, thread.submit(self._make_group, group)))
                 if not waiting:
                     return
                 group, future = waiting.popleft()
@@ -128,18 +121,18 @@ class Loader:
             thread.shutdown()
 
     def batch(self, step: int) -> Any:
-        """This rank's part of global batch `step`, counted from 0 at the start of the run. Does not move the loader."""
+        """This rank's part of global batch `step`, from 0 at the start of the run. Does not change the loader's position."""
         step = whole_number("step", step, 0, 2**62 // self.global_batch_size)
-        self.check_world()
+        self.check_rank()
         size = self.global_batch_size
         if self.epochs is None:
-            return self.made(Span(step * size, (step + 1) * size))
+            return self.make_batch(Span(step * size, (step + 1) * size))
         passes, within = divmod(step, len(self))
         start = passes * self._pass + within * size
-        return self.made(Span(start, min(start + size, (passes + 1) * self._pass)))
+        return self.make_batch(Span(start, min(start + size, (passes + 1) * self._pass)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, as plain JSON; the same on every rank."""
+        """The position of the run, as JSON values; the same on every rank."""
         return {
             "version": VERSION,
             "samples": self.seen,
@@ -150,32 +143,38 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there at the next `for`, on any number of ranks. The data, the seed and the order must be the same. One that
-        is under way is to be dropped: it would go on counting from where it was."""
+        """Continue from a saved state at the next `for`, on any number of ranks. The data, the seed and the shuffling must be the
+        same. Discard an iterator that is in use: it would continue from its own position."""
         if not isinstance(state, dict) or type(state.get("version")) is not int or state["version"] != VERSION:
             version = state.get("version") if isinstance(state, dict) else type(state).__name__
-            raise MismatchError(f"a state of version {version!r}, where this tokenmill writes and reads {VERSION}")
+            raise MismatchError(f"the state has version {version!r}; this version of tokenmill reads version {VERSION}")
+        differences = self._differences(state)
+        if differences:
+            raise MismatchError(
+                f"this state belongs to another run ({'; '.join(differences)}). Load the data it was saved with, or start a new"
+                " run without it"
+            )
+        self.seen = state["samples"]
+
+    def _differences(self, state: dict[str, Any]) -> list[str]:
+        """Why a state does not fit this loader."""
         mine = self.state_dict()
-        differs = [
+        differences = [
             f"{name}: {state.get(name)!r} in the state, {mine[name]!r} here"
             for name in ("fingerprint", "seed", "shuffle")
             if state.get(name) != mine[name]
         ]
         size, samples = state.get("global_batch_size"), state.get("samples")
         if type(size) is not int or size < 1 or (size % self.global_batch_size and self.global_batch_size % size):
-            differs.append(
+            differences.append(
                 f"global_batch_size: {size!r} in the state, {self.global_batch_size} here, and neither divides the other"
             )
         if type(samples) is not int or not 0 <= samples <= 2**62:
-            differs.append(f"samples: {samples!r} in the state is not a count")
-        if differs:
-            raise MismatchError(
-                f"this state is of another run ({'; '.join(differs)}). Load the data it was saved with, or begin anew without it"
-            )
-        self.seen = int(samples or 0)
+            differences.append(f"samples: {samples!r} in the state is not a count")
+        return differences
 
     def progress(self) -> dict[str, Any]:
-        """How far the run is: samples, tokens, steps, and the epochs of each source."""
+        """The progress of the run: samples, tokens, steps, and the epochs of each source."""
         tokens = self.seen * self.samples.seq_len
         return {"samples": self.seen, "tokens": tokens, "step": self.step, "epochs": self.samples.epochs(self.seen)}
 
@@ -183,18 +182,18 @@ class Loader:
         """The batches as a torch IterableDataset: `DataLoader(loader.dataset(), batch_size=None, num_workers=2)`."""
         from tokenmill.loading.torch import BatchDataset
 
-        self.check_world()
+        self.check_rank()
         return BatchDataset(self)
 
     def spans(self) -> Iterator[Span]:
-        """The global batches from here to the end of the pass."""
+        """The global batches from the current position to the end of the pass."""
         start, size = self.seen, self.global_batch_size
         if self.epochs is None:
             while True:
                 yield Span(start, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
-        if start + size > end and self.drop_last:  # the rest of the pass before is less than a batch
+        if start + size > end and self.drop_last:  # the rest of this pass is less than a batch
             start, end = end, end + self._pass
         while start + size <= end:
             yield Span(start, start + size)
@@ -202,49 +201,49 @@ class Loader:
         if start < end and not self.drop_last:
             yield Span(start, end)
 
-    def made(self, span: Span) -> Any:
+    def make_batch(self, span: Span) -> Any:
         """This rank's part of a global batch."""
-        return self.shown(self.samples.take(self._places(span)))
+        return self.converter(self.samples.take(self._places(span)))
 
-    def _made(self, group: list[Span]) -> list[Any]:
-        """Several batches at once: small ones cost more in steps than in tokens. Each is a part of the same arrays.
+    def _make_group(self, group: list[Span]) -> list[Any]:
+        """Several batches together, as parts of the same arrays: small batches cost more in calls than in tokens.
 
-        Where something is wrong with one of them, those before it, and then the error.
+        If one of them fails, the result is the batches before it, then the exception.
         """
         try:
             if len(group) == 1:
-                return [self.made(group[0])]
+                return [self.make_batch(group[0])]
             places = [self._places(span) for span in group]
             arrays = self.samples.take(np.concatenate(places, axis=-1))
         except Exception as error:
-            return [error] if len(group) == 1 else list(chain.from_iterable(self._made([span]) for span in group))
+            return [error] if len(group) == 1 else list(chain.from_iterable(self._make_group([span]) for span in group))
         ends = np.cumsum([each.shape[-1] for each in places]).tolist()
         return [
-            self.shown({name: value[low:high] for name, value in arrays.items()})
+            self.converter({name: value[low:high] for name, value in arrays.items()})
             for low, high in zip([0, *ends], ends, strict=False)
         ]
 
     @property
     def _at_once(self) -> int:
-        """Batches that are made together: a few rows' worth, and only where all arrays have a row for each row."""
-        alike = not self.samples.buckets and not {*self.samples.look.extra} - {"attention_mask"}
+        """Batches that are made together: more than one only if every array has one entry per row."""
+        stackable = not self.samples.buckets and not {*self.samples.row_format.extra} - {"attention_mask"}
         at_once = min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size
-        return max(1, at_once) if alike else 1
+        return max(1, at_once) if stackable else 1
 
     def _places(self, span: Span) -> Numbers:
         count = span.stop - span.start
         low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
         return self.samples.places(span.start + low, span.start + high)
 
-    def check_world(self) -> None:
-        """A loader that was made before torch.distributed began may have taken another rank for its own."""
-        if not self.world_given and (found := found_world()) != (self.rank, self.world_size):
+    def check_rank(self) -> None:
+        """Raise a UsageError if the rank has changed, as it does for a loader made before torch.distributed was initialised."""
+        if not self.world_given and (now := current_rank()) != (self.rank, self.world_size):
             raise UsageError(
-                f"this loader was made as rank {self.rank} of {self.world_size}, and now it is rank {found[0]} of {found[1]};"
-                " make it after torch.distributed is initialised, or give rank and world_size"
+                f"this loader was made as rank {self.rank} of {self.world_size}, but this process is rank {now[0]} of {now[1]};"
+                " make the loader after torch.distributed is initialised, or give rank and world_size"
             )
 
     @property
     def _pass(self) -> int:
-        """Samples of one `for`."""
+        """Samples of one `for` loop."""
         return (self.epochs or 0) * len(self.samples)

@@ -1,17 +1,25 @@
-"""Sample g of a run: which row of which view. A pure function of its number."""
+"""The sequence of samples of a run. The view and row of a sample are a pure function of its number."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
 
 from tokenmill.loading.mixture import Mixture
-from tokenmill.loading.order import Numbers, Order, mixed
+from tokenmill.loading.order import Numbers, Order
 from tokenmill.packing import View
+from tokenmill.packing.hashing import splitmix64
 from tokenmill.packing.layout import RowFormat
 from tokenmill.packing.rows import Arrays
+
+
+class Span(NamedTuple):
+    """The samples of a global batch. `stop` is also the number of samples seen after it."""
+
+    start: int
+    stop: int
 
 
 class Samples(Protocol):
@@ -20,15 +28,15 @@ class Samples(Protocol):
     data: View | Mixture
     fingerprint: str
     seq_len: int
-    look: RowFormat
+    row_format: RowFormat
     buckets: bool  # whether rows have several widths
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
+        """Samples per epoch."""
         ...
 
     def places(self, start: int, stop: int) -> Numbers:
-        """Where samples `start` to `stop` are: numbers along the last axis."""
+        """The places of samples `start` to `stop`, along the last axis."""
         ...
 
     def take(self, places: Numbers) -> Arrays:
@@ -36,19 +44,19 @@ class Samples(Protocol):
         ...
 
     def epochs(self, samples: int) -> dict[str, float]:
-        """How often each source was gone through, after so many samples."""
+        """The epochs of each source after this many samples."""
         ...
 
 
-class OneView:
-    """One view, epoch after epoch."""
+class ViewSamples:
+    """The rows of one view, epoch after epoch."""
 
-    def __init__(self, view: View, seed: int, shuffle: bool) -> None:
+    def __init__(self, view: View, seed: int, *, shuffle: bool) -> None:
         self.data: View | Mixture = view
         self.view = view
-        self.fingerprint, self.seq_len, self.look = view.fingerprint, view.seq_len, view.look
+        self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view.row_format
         self.buckets = bool(view.layout.buckets)
-        self.order = Order(len(view), seed, shuffle)
+        self.order = Order(len(view), seed, shuffle=shuffle)
 
     def __len__(self) -> int:
         return len(self.view)
@@ -63,17 +71,17 @@ class OneView:
         return {"all": samples / len(self.view)}
 
 
-class Mixed:
-    """A mixture: each source goes through epochs of its own."""
+class MixtureSamples:
+    """The rows of a mixture. Each source has epochs of its own."""
 
-    def __init__(self, mixture: Mixture, seed: int, shuffle: bool) -> None:
+    def __init__(self, mixture: Mixture, seed: int, *, shuffle: bool) -> None:
         self.data: View | Mixture = mixture
         self.mixture, self.views = mixture, list(mixture.views.values())
-        self.fingerprint, self.seq_len, self.look = mixture.fingerprint, self.views[0].seq_len, self.views[0].look
+        first = self.views[0]
+        self.fingerprint, self.seq_len, self.row_format = mixture.fingerprint, first.seq_len, first.row_format
         self.buckets = False
         self.orders = [
-            Order(len(view), mixed(seed & (1 << 64) - 1 ^ xxhash.xxh3_64_intdigest(name.encode())), shuffle)
-            for name, view in mixture.views.items()
+            Order(len(view), _source_seed(seed, name), shuffle=shuffle) for name, view in mixture.views.items()
         ]
 
     def __len__(self) -> int:
@@ -101,8 +109,14 @@ class Mixed:
         return {name: _joined(name, parts, len(rows), self.seq_len) for name in parts[0][1]}
 
 
+def _source_seed(seed: int, name: str) -> int:
+    """A seed for each source. Frozen: resumed runs depend on it."""
+    name_hash: int = xxhash.xxh3_64_intdigest(name.encode())
+    return splitmix64(seed & (1 << 64) - 1 ^ name_hash)
+
+
 def _joined(name: str, parts: list[tuple[Any, Arrays]], count: int, width: int) -> Any:
-    """The rows of several sources, each in its place."""
+    """One array from the rows of several sources, in the order of the batch."""
     if name == "max_seqlen":
         return max(arrays[name] for _, arrays in parts)
     if name == "cu_seqlens":

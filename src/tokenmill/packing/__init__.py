@@ -1,4 +1,4 @@
-"""Store -> rows: every sequence length and packing is a view, and says what it costs."""
+"""Store -> rows: any sequence length and packing strategy as a view over the store, with exact statistics."""
 
 from tokenmill.packing.stats import Stats
 from tokenmill.packing.view import View, pack

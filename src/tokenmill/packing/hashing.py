@@ -1,4 +1,4 @@
-"""A hash of numbers, frozen: the splits of old stores and the order of old runs hang on it."""
+"""The hash behind splits and shuffles. Frozen: the splits of existing stores and the order of existing runs depend on it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _MASK = (1 << 64) - 1
 Bits = TypeVar("Bits", int, npt.NDArray[np.uint64])
 
 
-def mixed(value: Bits) -> Bits:
-    """64 bits, each of which depends on every bit of the value; of one number, or of each of an array of them."""
+def splitmix64(value: Bits) -> Bits:
+    """The splitmix64 hash of a number, or of each number of an array."""
     bits: Any = value
     bits = (bits + 0x9E3779B97F4A7C15) & _MASK
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB & _MASK
-    found: Bits = bits ^ (bits >> 31)
-    return found
+    hashed: Bits = bits ^ (bits >> 31)
+    return hashed

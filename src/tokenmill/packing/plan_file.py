@@ -1,10 +1,10 @@
-"""A plan at rest, beside the store it is for: columns and a receipt, as shards are.
+"""The file format of row plans, which are stored beside the store they are for.
 
-    plans/<key>.<column>.npy   plain arrays, under a checksum for each 4 MiB
-    plans/<key>.json           the receipt, written last: without it the columns are litter
+    plans/<key>.<column>.npy   plain arrays, with a checksum for each 4 MiB
+    plans/<key>.json           the receipt, written last: without it the columns are ignored
 
-The key is a digest of the store's fingerprint and of everything the plan depends on, so a plan is right or not there. It is
-only a saving of time: one that is damaged is made again. Small plans are read through when they are opened; large ones are
+The key is a digest of the store's fingerprint and of everything the plan depends on, so a plan that exists is the right one.
+Plans only save time: a damaged plan is made again. Small plans are checked as a whole when they are opened; large ones are
 mapped, and each block is checked when it is first used.
 """
 
@@ -17,6 +17,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,28 @@ from tokenmill.user_cache import cache_folder
 
 VERSION = 1
 FOLDER = "plans"
-SMALL = 64 << 20  # bytes of a plan that is checked as a whole when it is opened: some 10 ms
+SMALL = 64 << 20  # bytes of a plan that is checked as a whole when it is opened: about 10 ms
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
-ABANDONED = 3600.0  # seconds without a write after which a half-written plan is litter
+ABANDONED = 3600.0  # seconds without a write after which an unfinished plan is removed
 
 
-class Checked:
-    """A column of a plan: mapped, and no block of it used before its checksum was compared."""
+class CheckedColumn:
+    """A memory-mapped column of a plan. Each block is compared with its checksum before it is first used."""
 
-    def __init__(self, path: Path, receipt: Path, values: npt.NDArray[Any], sums: list[str], at_once: bool) -> None:
+    def __init__(self, path: Path, receipt: Path, values: npt.NDArray[Any], sums: list[str]) -> None:
         self.path, self.receipt, self.values, self.sums = path, receipt, values, sums
         self.unchecked = np.ones(len(sums), np.bool_)
         self.all_checked = False
-        if at_once:
-            self._check(range(len(sums)))
+
+    def check_all(self) -> None:
+        """Check all blocks now; a CorruptError if one is damaged."""
+        self._check(range(len(self.sums)))
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, index: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Some values by index."""
+        """The values at these indices."""
         if not self.all_checked:
             blocks = index * self.values.itemsize // CHECK_BLOCK
             blocks = blocks[self.unchecked[blocks]]
@@ -59,14 +62,14 @@ class Checked:
         return self.values[index]
 
     def first_above(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """For an ascending column: the index of the first value above each, which must exist."""
+        """For an ascending column: the index of the first value above each of `values`, which must exist."""
         index = self.values.searchsorted(values, "right")
         if len(values) and (int(index.max()) >= len(self) or not self.all_checked):
             self._check_order(values, index)
         return index
 
     def _check_order(self, values: npt.NDArray[np.int64], index: npt.NDArray[np.int64]) -> None:
-        """The way to a value leads through blocks that were never checked; that it is the right one needs but two values."""
+        """Confirm the result of a binary search, which reads unchecked blocks, by the two values next to each result."""
         if int(index.max()) < len(self):
             below = np.where(index > 0, self.take(np.maximum(index - 1, 0)), np.iinfo(np.int64).min)
             if bool((self.take(index) > values).all() and (below <= values).all()):
@@ -82,39 +85,39 @@ class Checked:
 
     def _damaged(self) -> CorruptError:
         with contextlib.suppress(OSError):
-            self.receipt.unlink(missing_ok=True)  # a plan without it is made anew
-        return CorruptError(f"{self.path} is damaged; pack again: the plan is made anew")
+            self.receipt.unlink(missing_ok=True)  # a plan without a receipt is made again
+        return CorruptError(f"{self.path} is damaged; pack again to rebuild the plan")
 
 
-class Plan:
-    """Columns by name, and what was counted when they were made."""
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """The columns of a plan by name, and what was counted when it was made."""
 
-    def __init__(self, columns: dict[str, Checked], facts: dict[str, Any]) -> None:
-        self.columns, self.facts = columns, facts
+    columns: dict[str, CheckedColumn]
+    facts: dict[str, Any]
 
 
-def open_plan(folder: Path, key: str) -> Plan | None:
-    """A plan that is there and whole; None otherwise. Costs milliseconds, whatever its size."""
+def open_plan(folder: Path, key: str) -> RowPlan | None:
+    """The plan of this key; None if it is missing or damaged. Costs milliseconds, whatever its size."""
     try:
         receipt = unsealed((folder / f"{key}.json").read_bytes(), key, VERSION)
         if receipt is None:
             return None
-        small = sum(column["count"] * np.dtype(column["dtype"]).itemsize for column in receipt["columns"].values())
-        columns = {
-            name: _open_column(folder, key, name, column, small <= SMALL) for name, column in receipt["columns"].items()
-        }
+        columns = {name: _open_column(folder, key, name, facts) for name, facts in receipt["columns"].items()}
+        if sum(column.values.nbytes for column in columns.values()) <= SMALL:
+            for column in columns.values():
+                column.check_all()
     except (OSError, CorruptError):
         return None
-    return Plan(columns, receipt["facts"])
+    return RowPlan(columns, receipt["facts"])
 
 
-def _open_column(folder: Path, key: str, name: str, column: dict[str, Any], at_once: bool) -> Checked:
+def _open_column(folder: Path, key: str, name: str, facts: dict[str, Any]) -> CheckedColumn:
     path = folder / f"{key}.{name}.npy"
-    dtype, count = np.dtype(column["dtype"]), column["count"]
-    values = mapped_column(path, dtype, count)
+    values = mapped_column(path, np.dtype(facts["dtype"]), facts["count"])
     if values is None:
         raise CorruptError(f"{path} is damaged")
-    return Checked(path, folder / f"{key}.json", values, column["checksums"], at_once)
+    return CheckedColumn(path, folder / f"{key}.json", values, facts["checksums"])
 
 
 def write_plan(
@@ -122,9 +125,9 @@ def write_plan(
     key: str,
     dtypes: dict[str, str],
     parts: Iterator[dict[str, npt.NDArray[Any]]],
-    facts: Any,
+    facts: Callable[[], dict[str, Any]],
 ) -> None:
-    """Write a plan part by part, the receipt last. `facts()` is asked for when all parts are there."""
+    """Write a plan part by part, the receipt last. `facts()` is called when all parts are written."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     columns: dict[str, Column] = {}
@@ -136,10 +139,10 @@ def write_plan(
             for name, values in part.items():
                 with writing(columns[name].path):
                     columns[name].append(values)
-        told = {}
+        column_facts = {}
         for name, column in columns.items():
             with writing(column.path):
-                told[name] = {"dtype": column.dtype.name, "count": column.count, "checksums": column.finish()}
+                column_facts[name] = {"dtype": column.dtype.name, "count": column.count, "checksums": column.finish()}
                 os.replace(column.beside, column.path)
         with writing(folder):
             sync_folder(folder)
@@ -147,16 +150,16 @@ def write_plan(
         for column in columns.values():
             column.discard()
         raise
-    receipt = {"version": VERSION, "id": key, "columns": told, "facts": facts()}
+    receipt = {"version": VERSION, "id": key, "columns": column_facts, "facts": facts()}
     write_atomically(folder / f"{key}.json", sealed(receipt))
 
 
 def sweep(folder: Path, store: str) -> None:
-    """Remove plans of what the store was before, and what crashed writers left. Readers that hold them keep them."""
+    """Remove the plans of earlier versions of the store, and files that crashed writers left. Open plans stay usable."""
     with contextlib.suppress(OSError):
         for path in (*folder.glob("*.tmp"), *folder.glob("*.npy")):
-            whole = path.suffix == ".npy" and (folder / f"{path.name.partition('.')[0]}.json").exists()
-            if not whole and time.time() - path.stat().st_mtime > ABANDONED:
+            has_receipt = path.suffix == ".npy" and (folder / f"{path.name.partition('.')[0]}.json").exists()
+            if not has_receipt and time.time() - path.stat().st_mtime > ABANDONED:
                 path.unlink(missing_ok=True)
         for path in folder.glob("*.json"):
             try:
@@ -169,8 +172,8 @@ def sweep(folder: Path, store: str) -> None:
                     column.unlink(missing_ok=True)
 
 
-def kept_plan(store: Path, key: str, write: Callable[[Path], None]) -> Plan:
-    """The plan that is kept, or the one `write` makes: beside the store, or in the user's cache where that is read-only."""
+def load_or_write_plan(store: Path, key: str, write: Callable[[Path], None]) -> RowPlan:
+    """Open the plan of this key, or have `write` make it: beside the store, or in the user's cache if the store is read-only."""
     folder = store / FOLDER
     plan = open_plan(folder, key)
     if plan is not None:
@@ -180,21 +183,21 @@ def kept_plan(store: Path, key: str, write: Callable[[Path], None]) -> Plan:
     except BuildError as error:
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in UNWRITABLE:
             raise
-        folder = _elsewhere(folder)
+        folder = _cache_plans(folder)
         plan = open_plan(folder, key)
         if plan is None:
-            warnings.warn(f"{store / FOLDER} cannot be written; the plan is kept in {folder}", stacklevel=5)
+            warnings.warn(f"{store / FOLDER} cannot be written; the plan is stored in {folder}", stacklevel=5)
             write(folder)
     plan = plan or open_plan(folder, key)
     if plan is None:
-        raise CorruptError(f"the plan {key} of {store} was damaged as it was written; is the disk sound?")
+        raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
     return plan
 
 
-def _elsewhere(folder: Path) -> Path:
+def _cache_plans(folder: Path) -> Path:
     try:
         return cache_folder() / FOLDER
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home directory
         raise BuildError(
-            f"{folder} cannot be written, and there is no home folder to keep the plan in; name one in TOKENMILL_CACHE"
+            f"{folder} cannot be written, and there is no home directory for the plan; set TOKENMILL_CACHE to a directory"
         ) from None

@@ -1,7 +1,7 @@
-"""A picture of a packing: how long the documents are, where the positions of the rows go, and what was lost.
+"""A plot of a packing: the lengths of the documents, what fills the rows, and what is lost.
 
-Drawn by matplotlib without its global state, so that it changes nothing for a program that draws too. Shades and hatches
-differ as well as colours: it can be read in black and white.
+Uses matplotlib without its global state, so it does not affect a program that plots too. Shades and hatches differ as well as
+colours, so the plot can be read in black and white.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenmill.errors import UsageError
 from tokenmill.formatting import percent
-from tokenmill.packing.report import Packed
-
-if TYPE_CHECKING:
-    from tokenmill.packing.stats import Stats
+from tokenmill.packing.comparison import Packed
+from tokenmill.packing.stats import Stats
 
 SUFFIXES = (".png", ".svg")
 
-# The places a token or a position can go: the field of the stats, the words for it, and how it is drawn.
+# Where positions and tokens go: the field of the stats, its label, and how it is drawn.
 _IN_ROWS = (
     ("once", "tokens", {"facecolor": "#2b4c7e"}),
     ("repeated", "repeated tokens", {"facecolor": "#9db8d9", "hatch": "////"}),
@@ -35,9 +33,9 @@ _LOST = (
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Whether a picture can be drawn for this path, asked before minutes are spent on a plan."""
+    """Raise a UsageError unless a plot can be saved at this path. Called before minutes are spent on a plan."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--plot {path}: the name of a picture must end in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"--plot {path}: the file name must end in {' or '.join(SUFFIXES)}")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -45,7 +43,7 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 
 
 def draw(packed: Sequence[Packed], path: str | os.PathLike[str]) -> None:
-    """Save a picture of one packing, or of several of the same store side by side, as .png or .svg."""
+    """Save a plot of one packing, or of several of the same store side by side, as .png or .svg."""
     check_picture(path)
     import matplotlib
     from matplotlib.figure import Figure
@@ -69,10 +67,10 @@ def draw(packed: Sequence[Packed], path: str | os.PathLike[str]) -> None:
         _draw_lengths(lengths, packed[0].stats)
         figure.suptitle(_title(packed), fontsize=11)
         svg = Path(path).suffix.lower() == ".svg"
-        try:  # no date: the same packing gives the same file
+        try:  # no date, so that the same packing gives the same file
             figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
         except OSError as error:
-            raise UsageError(f"--plot {path}: the picture cannot be written: {error.strerror or error}") from error
+            raise UsageError(f"--plot {path}: the plot cannot be written: {error.strerror or error}") from error
 
 
 def _title(packed: Sequence[Packed]) -> str:
@@ -84,7 +82,7 @@ def _title(packed: Sequence[Packed]) -> str:
 
 
 def _shared(packed: Sequence[Packed]) -> dict[str, Any]:
-    """The options that all have alike: said once, in the title."""
+    """The options that all packings share, which go into the title."""
     first = packed[0].options
     return {name: value for name, value in first.items() if all(one.options.get(name) == value for one in packed)}
 
@@ -94,7 +92,7 @@ def _without(options: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _draw_lengths(axes: Any, stats: Stats) -> None:
-    """The histogram: a bar for each power of two, and where seq_len lies among them."""
+    """The histogram: a bar for each power of two, with seq_len marked."""
     places = [_place(low) for low, _, _ in stats.lengths]
     axes.bar(
         places,
@@ -106,7 +104,7 @@ def _draw_lengths(axes: Any, stats: Stats) -> None:
         lw=0.7,
     )
     last = int(max([*places, _place(stats.seq_len), 1]))
-    every = 1 + last // 8  # labels that do not touch
+    every = 1 + last // 8  # keeps labels apart
     ticks = [place for place in range(last + 2) if place % every == 0]
     axes.set_xticks(ticks, [_short(0 if place == 0 else 1 << (place - 1)) for place in ticks])
     axes.axvline(_place(stats.seq_len), color="black", ls="--", lw=1.3, label=f"seq_len {stats.seq_len:,}")
@@ -117,12 +115,12 @@ def _draw_lengths(axes: Any, stats: Stats) -> None:
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False, loc="upper left")
-    axes.margins(y=0.16)  # room for the legend
-    _open(axes)
+    axes.margins(y=0.16)  # space for the legend
+    _hide_frame(axes)
 
 
 def _place(tokens: int) -> float:
-    """Where a length lies on an axis on which 0, 1, 2-3, 4-7, ... are equally wide."""
+    """The coordinate of a length on an axis where 0, 1, 2-3, 4-7, ... are equally wide."""
     return 1 + math.log2(tokens) if tokens else 0.0
 
 
@@ -134,7 +132,7 @@ def _short(number: int) -> str:
 
 
 def _draw_places(axes: Any, stats: Stats) -> None:
-    """One packing: a bar for each place that a token or a position can go to."""
+    """One packing: a bar for each place that positions and tokens go to."""
     parts = [(*part, stats.positions, "positions") for part in _IN_ROWS]
     parts += [(*part, stats.tokens, "tokens") for part in _LOST]
     counts = [_count(stats, field) for field, *_ in parts]
@@ -147,17 +145,17 @@ def _draw_places(axes: Any, stats: Stats) -> None:
     axes.axhline(len(_IN_ROWS) - 0.5, color="0.6", lw=0.8)
     axes.set_yticks(range(len(parts)), [name for _, name, *_ in parts])
     axes.set_ylim(len(parts) - 0.5, -0.5)
-    axes.set_xlim(0, 1.5 * widest)  # room for the figures
+    axes.set_xlim(0, 1.5 * widest)  # space for the numbers
     axes.set_xticks([])
     axes.text(1.49 * widest, len(_IN_ROWS) - 0.57, "in the rows", ha="right", va="bottom", style="italic")
     axes.text(1.49 * widest, len(_IN_ROWS) - 0.43, "in no row", ha="right", va="top", style="italic")
     axes.set_title("Where positions and tokens go")
     axes.tick_params(left=False)
-    _open(axes, keep=("left",))
+    _hide_frame(axes, keep=("left",))
 
 
 def _draw_rows(axes: Any, packed: Sequence[Packed]) -> None:
-    """Several packings: what fills the rows of each, as shares of their positions."""
+    """Several packings: what fills the rows of each, in percent of the positions."""
     for line, one in enumerate(packed):
         stats, start = one.stats, 0.0
         for field, _, style in _IN_ROWS:
@@ -179,7 +177,7 @@ def _draw_rows(axes: Any, packed: Sequence[Packed]) -> None:
 
 
 def _draw_lost(axes: Any, packed: Sequence[Packed]) -> None:
-    """Several packings: the tokens that are in no row, as shares of the documents' tokens."""
+    """Several packings: the tokens in no row, in percent of all tokens."""
     most = 0.0
     for line, one in enumerate(packed):
         stats, start = one.stats, 0.0
@@ -213,7 +211,7 @@ def _finish_bars(axes: Any, bars: int, parts: Any) -> None:
     axes.legend(handles=legend, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=len(legend))
     axes.set_ylim(bars - 0.5, -0.5)
     axes.tick_params(left=False)
-    _open(axes)
+    _hide_frame(axes)
 
 
 def _count(stats: Stats, field: str) -> int:
@@ -222,6 +220,6 @@ def _count(stats: Stats, field: str) -> int:
     return int(getattr(stats, field))
 
 
-def _open(axes: Any, keep: Sequence[str] = ("left", "bottom")) -> None:
+def _hide_frame(axes: Any, keep: Sequence[str] = ("left", "bottom")) -> None:
     for side in ("left", "right", "top", "bottom"):
         axes.spines[side].set_visible(side in keep)

@@ -1,4 +1,4 @@
-"""Where the tokens of a row lie in the store: by arithmetic and a search for a stream, by looking it up for planned pieces."""
+"""Row numbers -> places in the store: by arithmetic and binary search for streams, by lookup for planned pieces."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import CorruptError
+from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout
-from tokenmill.packing.plan_file import Plan
+from tokenmill.packing.plan_file import RowPlan
 from tokenmill.packing.strategies import CONTINUED, CONTINUES, stream_rows
 from tokenmill.store import Store
 from tokenmill.store.stream import ends_within, spread
 
-Numbers = npt.NDArray[np.int64]
 ROWS_AT_ONCE = 1024
 
 
 class Stretches(NamedTuple):
-    """Stretches of the store's stream, in the order in which they fill rows; none is empty."""
+    """Ranges of the store's stream, in the order in which they fill rows; none is empty."""
 
-    rows: Numbers  # which of the rows asked for
+    rows: Numbers  # the row of each, as an index into the requested rows
     starts: Numbers
     lengths: Numbers
-    filled: Numbers  # tokens of each row asked for
-    planned: Numbers | None = None  # which pieces of the plan they are, for rows of pieces
+    filled: Numbers  # tokens of each requested row
+    planned: Numbers | None = None  # their numbers in the plan, for rows of pieces
 
 
 class RowPieces(NamedTuple):
-    """What rows hold of each document, laid out flat: row after row, a width of positions each."""
+    """The part of each document in each row, as positions in the flattened batch: row after row, `width` positions each."""
 
     rows: Numbers
     places: Numbers
     lengths: Numbers
-    in_rows: Numbers  # how many pieces each row has
+    in_rows: Numbers  # pieces of each row
 
 
-class Geometry(Protocol):
-    """Rows by number. `index` is always an array of valid row numbers; `places` is where their tokens begin, laid out flat."""
+class RowIndex(Protocol):
+    """Where rows lie in the store. `index` holds valid row numbers, `places` the flat position of the first token of each row."""
 
     def __len__(self) -> int: ...
 
@@ -49,24 +49,28 @@ class Geometry(Protocol):
     def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces: ...
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """The token that follows each piece outside of its row, by its place in the store or -1; is it of that document?"""
+        """The place in the store of the token that follows each piece outside of its row (-1: none), and whether it continues
+        the same document."""
         ...
 
     def seen(self, index: Numbers) -> Numbers:
-        """How many tokens of each row were in the row before."""
+        """The tokens of each row that are also in the previous row."""
         ...
 
 
 class StreamRows:
-    """Rows cut from a stream: the whole store, or the stretches of it that a plan names."""
+    """Rows cut from a stream: the whole store, or the ranges of it that a plan lists."""
 
-    def __init__(self, store: Store, layout: Layout, plan: Plan | None) -> None:
+    def __init__(self, store: Store, layout: Layout, plan: RowPlan | None) -> None:
         self.store, self.layout = store, layout
         self.columns = plan.columns if plan else {}
         self.length = plan.facts["stream"] if plan else store.num_tokens
         row_starts = self.columns.get("row_starts")
         self.count = len(row_starts) if row_starts is not None else stream_rows(self.length, layout)
-        self._rows, self._full = np.arange(ROWS_AT_ONCE), np.full(ROWS_AT_ONCE, layout.seq_len)  # for most batches
+        self._rows, self._full = (
+            np.arange(ROWS_AT_ONCE),
+            np.full(ROWS_AT_ONCE, layout.seq_len),
+        )  # reused for most batches
 
     def __len__(self) -> int:
         return self.count
@@ -98,11 +102,13 @@ class StreamRows:
 
     def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
         starts, stops = stretches.starts, stretches.starts + stretches.lengths
-        begins = _laid_out(stretches, places)
+        begins = _flat_places(stretches, places)
         counts, ends = ends_within(self.store, starts, stops)
         inner = ends + np.repeat(begins - starts, counts)
         borders = np.sort(np.concatenate((begins, inner[ends < np.repeat(stops, counts)])))
-        borders = borders[np.append(True, borders[1:] != borders[:-1])[: len(borders)]]  # empty documents end twice
+        borders = borders[
+            np.append(True, borders[1:] != borders[:-1])[: len(borders)]
+        ]  # an empty document ends where the one before it does
         rows = places.searchsorted(borders, "right") - 1
         in_rows = np.bincount(rows, minlength=len(places))
         lengths = np.append(borders[1:], 0)[: len(borders)] - borders
@@ -123,22 +129,22 @@ class StreamRows:
         return follows, continues
 
     def _places(self, tokens: Numbers) -> Numbers:
-        """Where tokens of this stream lie in the store; -1 behind the last."""
-        there = tokens < self.length
+        """The places of tokens of this stream in the store; -1 past the end."""
+        inside = tokens < self.length
         if not self.columns:
-            return np.where(there, tokens, -1)
-        some = tokens[there]
-        runs = self.columns["run_ends"].first_above(some)
+            return np.where(inside, tokens, -1)
+        tokens_inside = tokens[inside]
+        runs = self.columns["run_ends"].first_above(tokens_inside)
         begin = np.where(runs > 0, self.columns["run_ends"].take(np.maximum(runs - 1, 0)), 0)
-        found = np.full(len(tokens), -1)
-        found[there] = self.columns["runs"].take(runs) + some - begin
-        return found
+        places = np.full(len(tokens), -1)
+        places[inside] = self.columns["runs"].take(runs) + tokens_inside - begin
+        return places
 
 
 class PieceRows:
-    """Rows of planned pieces: one each, or as many as `row_ends` says."""
+    """Rows of planned pieces: one piece per row, or those up to the row's entry in `row_ends`."""
 
-    def __init__(self, store: Store, layout: Layout, plan: Plan) -> None:
+    def __init__(self, store: Store, layout: Layout, plan: RowPlan) -> None:
         self.store, self.layout = store, layout
         self.starts, self.lengths, self.flags = (plan.columns[name] for name in ("starts", "lengths", "flags"))
         self.row_ends = plan.columns.get("row_ends")
@@ -158,24 +164,24 @@ class PieceRows:
         return np.where(continued, self.layout.seq_len - self.layout.stride, 0)
 
     def stretches(self, index: Numbers) -> Stretches:
-        rows, number = self._numbers(index)
-        lengths = self.lengths.take(number).astype(np.int64)
+        rows, numbers = self._piece_numbers(index)
+        lengths = self.lengths.take(numbers).astype(np.int64)
         filled = lengths if self.row_ends is None else np.bincount(rows, lengths, len(index)).astype(np.int64)
         if len(filled) and not 0 < filled.min() <= filled.max() <= self.layout.seq_len:
-            raise CorruptError(f"{self.starts.path} is not the plan of such rows; remove it, and pack again")
-        return Stretches(rows, self.starts.take(number), lengths, filled, number)
+            raise CorruptError(f"{self.starts.path} does not fit this packing; remove it and pack again")
+        return Stretches(rows, self.starts.take(numbers), lengths, filled, numbers)
 
     def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
         in_rows = np.bincount(stretches.rows, minlength=len(places))
-        return RowPieces(stretches.rows, _laid_out(stretches, places), stretches.lengths, in_rows)
+        return RowPieces(stretches.rows, _flat_places(stretches, places), stretches.lengths, in_rows)
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         assert stretches.planned is not None
         continues = (self.flags.take(stretches.planned) & CONTINUES) > 0
         return np.where(continues, stretches.starts + stretches.lengths, -1), continues
 
-    def _numbers(self, index: Numbers) -> tuple[Numbers, Numbers]:
-        """The pieces of these rows."""
+    def _piece_numbers(self, index: Numbers) -> tuple[Numbers, Numbers]:
+        """The row and the number in the plan of each piece of these rows."""
         rows = np.arange(len(index))
         if self.row_ends is None:
             return rows, index
@@ -184,11 +190,11 @@ class PieceRows:
         return np.repeat(rows, counts), spread(low, counts)
 
 
-def _laid_out(stretches: Stretches, places: Numbers) -> Numbers:
-    """Where stretches go: one behind the other from where their row begins."""
+def _flat_places(stretches: Stretches, places: Numbers) -> Numbers:
+    """The flat position of each stretch: one after the other from the start of its row."""
     if len(stretches.rows) == len(places):
-        return places  # one each
+        return places  # one stretch per row
     before = np.cumsum(stretches.lengths) - stretches.lengths
     row_first = stretches.rows.searchsorted(np.arange(len(places)))
-    laid_out: Numbers = (places - before[row_first])[stretches.rows] + before
-    return laid_out
+    flat: Numbers = (places - before[row_first])[stretches.rows] + before
+    return flat

@@ -1,4 +1,4 @@
-"""What a packing costs, counted exactly: positions - padding = tokens - truncated - dropped + repeated."""
+"""Exact statistics of a packing: positions - padding = tokens - truncated - dropped + repeated."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.formatting import percent
+
+BAR = 40  # characters of the longest bar of a histogram
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What becomes of the tokens of a view. Attributes, or `stats["fill"]`; `print(stats)` is a table.
+    """What becomes of the tokens of a view: attributes, or `stats["fill"]`; `print(stats)` prints a table.
 
-    `tokens` and `documents` are those of the view before anything was left out. `positions` are the cells of all rows.
-    `truncated` tokens were cut off documents that are there; `dropped` ones belong to documents that are not, or to the tail of
-    the stream; `repeated` ones are there once more by overlap. A document is split when no single row holds all that was
-    placed of it. A boundary is a place inside a row where one document ends and another begins. `lengths` is a histogram:
-    (low, high, documents).
+    `tokens` and `documents` count the view before anything is left out. `positions` are the cells of all rows. `truncated`
+    tokens are cut off documents that are in rows; `dropped` tokens belong to documents that are in no row, or to the tail of the
+    stream; `repeated` tokens are there again because of overlap. A document is split when no single row holds all of its placed
+    tokens. A boundary is a place inside a row where one document ends and another begins. `lengths` is a histogram: (low, high,
+    documents).
     """
 
     seq_len: int
@@ -37,7 +41,7 @@ class Stats:
 
     @property
     def fill(self) -> float:
-        """The share of positions that hold a token."""
+        """The share of positions that hold a token, from 0 to 1."""
         return 1 - self.padding / self.positions if self.positions else 1.0
 
     @property
@@ -51,18 +55,16 @@ class Stats:
             raise KeyError(name) from None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """All figures as JSON values."""
         return {**asdict(self), "fill": self.fill, "boundaries_per_row": self.boundaries_per_row}
 
     def __str__(self) -> str:
-        from tokenmill.packing.report import stats_table
-
         return stats_table(self)
 
 
 @dataclass(slots=True)
 class Tally:
-    """The same, while it is being counted."""
+    """The counters behind `Stats`, while a plan is made."""
 
     documents: int = 0
     tokens: int = 0
@@ -76,7 +78,7 @@ class Tally:
     documents_truncated: int = 0
     documents_dropped: int = 0
     boundaries: int = 0
-    stream: int = 0  # tokens end to end, where rows are cut from a stream
+    stream: int = 0  # tokens of the stream, for rows that are cut from one
     widths: list[tuple[int, int]] = field(default_factory=list)  # width, rows
     by_bits: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(65, np.int64))
 
@@ -90,3 +92,50 @@ class Tally:
         lengths = [(1 << bits >> 1, max((1 << bits) - 1, 0), int(self.by_bits[bits])) for bits in range(bins)]
         counts = {name: getattr(self, name) for name in Stats.__slots__ if name not in ("seq_len", "lengths")}
         return Stats(seq_len=seq_len, lengths=lengths, **counts)
+
+
+def stats_table(stats: Stats) -> str:
+    """The statistics of one packing as text, with a histogram of document lengths."""
+    even = stats.positions == stats.rows * stats.seq_len
+    width = max(len(f"{number:,}") for number in (stats.padding, stats.truncated, stats.dropped, stats.repeated))
+
+    def of(part: int, whole: int, what: str, more: str = "") -> str:
+        return f"{part:>{width},}   {percent(part, whole)} of the {what}{more}" if part else f"{0:>{width}}"
+
+    truncated = f", from {counted(stats.documents_truncated, 'document')}"
+    dropped = f", {counted(stats.documents_dropped, 'document')} whole" if stats.documents_dropped else ""
+    split = f" ({percent(stats.documents_split, stats.documents)}) that no single row holds"
+    rows = [
+        ("rows", f"{stats.rows:,}, of {'' if even else 'up to '}{stats.seq_len:,} positions each"),
+        ("documents", f"{stats.documents:,} with {counted(stats.tokens, 'token')}"),
+        ("fill", percent(stats.positions - stats.padding, stats.positions) if stats.positions else "no rows"),
+        ("padding", of(stats.padding, stats.positions, "positions")),
+        ("truncated", of(stats.truncated, stats.tokens, "tokens", truncated)),
+        ("dropped", of(stats.dropped, stats.tokens, "tokens", dropped)),
+        ("repeated", of(stats.repeated, stats.tokens, "tokens")),
+        ("split", counted(stats.documents_split, "document") + (split if stats.documents_split else "")),
+        ("boundaries", f"{stats.boundaries:,} between documents inside rows, {stats.boundaries_per_row:.2f} per row"),
+    ]
+    return "\n".join([*(f"{name:<12}{value}" for name, value in rows), "", *_histogram(stats)])
+
+
+def _histogram(stats: Stats) -> list[str]:
+    """The document lengths, one line per bin, from the first bin that is not empty."""
+    if not stats.lengths:
+        return ["no documents"]
+    bins = stats.lengths[next((i for i, (_, _, count) in enumerate(stats.lengths) if count), 0) :]
+    most = max(count for _, _, count in bins)
+    names = [f"{low:,}" if low == high else f"{low:,} - {high:,}" for low, high, _ in bins]
+    left = max(6, *map(len, names))
+    right = max(9, len(f"{most:,}"))
+    lines = [f"{'tokens':>{left}}  {'documents':>{right}}"]
+    for name, (low, high, count) in zip(names, bins, strict=True):
+        bar = "#" * -(-count * BAR // most) if most else ""  # rounded up, so that a single document shows
+        mark = "< seq_len" if low <= stats.seq_len <= high else ""
+        lines.append(f"{name:>{left}}  {count:>{right},}  {' '.join(part for part in (bar, mark) if part)}".rstrip())
+    return lines
+
+
+def counted(number: int, what: str) -> str:
+    """(2, "row") -> "2 rows"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,7 +1,8 @@
-"""Which tokens go into which row, for every strategy, over any number of documents in bounded memory.
+"""Which tokens go into which row, for each strategy, over any number of documents in bounded memory.
 
-Two shapes carry all strategies. A *stream* is what `concat` cuts: stretches of the store, end to end. *Pieces* are what the
-others place: stretches of one document each, one or more a row. Both are made in windows of some million documents.
+There are two kinds of plans. A *stream*, for `concat`, is a list of ranges of the store that are cut into rows end to end.
+*Pieces*, for the other strategies, are ranges of one document each, with one or more pieces per row. Both are made in windows
+of a few million documents.
 """
 
 from __future__ import annotations
@@ -12,25 +13,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.packing.best_fit import best_fit, by_first_piece, fill_gaps
+from tokenmill.packing.best_fit import Numbers, best_fit, by_first_piece, fill_gaps
 from tokenmill.packing.layout import Layout
 from tokenmill.packing.stats import Tally
 from tokenmill.store import Store
 from tokenmill.store.stream import Documents, all_documents
 
-Numbers = npt.NDArray[np.int64]
-Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which documents belong to the view
+Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which of these documents belong to the view
 Columns = dict[str, npt.NDArray[np.generic]]
 
-CONTINUES, CONTINUED = 1, 2  # the document goes on in another row; began in another row
-WINDOW = 1 << 22  # pieces packed together: what best-fit may choose from, and some 250 MB
+CONTINUES, CONTINUED = 1, 2  # the document continues in another row; it began in another row
+WINDOW = 1 << 22  # pieces packed together: what best-fit can choose from, and about 250 MB of memory
 
 STREAM_COLUMNS = {"runs": "int64", "run_ends": "int64"}
 PIECE_COLUMNS = {"starts": "int64", "lengths": "int32", "flags": "uint8"}
 
 
 class Pieces(NamedTuple):
-    """Stretches of single documents: where they start in the store's stream, their tokens, and whether more belongs to them."""
+    """Parts of single documents: their starts in the store's stream, lengths, and CONTINUES and CONTINUED flags."""
 
     starts: Numbers
     lengths: Numbers
@@ -38,14 +38,14 @@ class Pieces(NamedTuple):
 
 
 def columns_of(layout: Layout) -> dict[str, str]:
-    """The columns of a plan, and their dtypes."""
+    """The columns of a plan and their dtypes."""
     if layout.strategy == "concat":
         return STREAM_COLUMNS | ({"row_starts": "int64"} if layout.row_start == "document" else {})
     return PIECE_COLUMNS | ({"row_ends": "int64"} if layout.strategy == "best_fit" else {})
 
 
 def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
-    """The plan, some columns at a time; what it costs is counted on the way."""
+    """Yield the plan in parts, and count its statistics in `tally`."""
     if layout.strategy == "concat":
         return _stream(store, layout, chosen, tally)
     if layout.strategy == "best_fit":
@@ -53,45 +53,45 @@ def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally)
     return _one_piece_rows(store, layout, chosen, tally)
 
 
-class Kept(NamedTuple):
-    """Documents that take part, none empty, cut short where they are to be truncated."""
+class Included(NamedTuple):
+    """Documents that go into rows: none is empty, and those to be truncated are cut short."""
 
     starts: Numbers
     lengths: Numbers
-    cut: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
 
 
-def kept(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Kept]:
-    """What the view is made of, some documents at a time."""
+def included_documents(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Included]:
+    """The documents that go into rows, one block after another. Counts what is left out."""
     longest = layout.seq_len
-    for some in all_documents(store):
-        starts, lengths = some.starts, some.lengths
+    for documents in all_documents(store):
+        starts, lengths = documents.starts, documents.lengths
         if chosen is not None:
-            mine = chosen(some)
+            mine = chosen(documents)
             starts, lengths = starts[mine], lengths[mine]
         tally.add_documents(lengths)
-        out = lengths < layout.min_doc_tokens
+        dropped = lengths < layout.min_doc_tokens
         if layout.long_docs == "drop":
-            out |= lengths > longest
-        tally.documents_dropped += int(out.sum())
-        tally.dropped += int(lengths[out].sum())
-        there = ~out & (lengths > 0)
-        starts, lengths = starts[there], lengths[there]
+            dropped |= lengths > longest
+        tally.documents_dropped += int(dropped.sum())
+        tally.dropped += int(lengths[dropped].sum())
+        used = ~dropped & (lengths > 0)
+        starts, lengths = starts[used], lengths[used]
         cut = (lengths > longest) & (layout.long_docs == "truncate")
         tally.documents_truncated += int(cut.sum())
         tally.truncated += int((lengths[cut] - longest).sum())
         lengths = np.where(cut, longest, lengths)
         if len(starts):
-            yield Kept(starts, lengths, cut)
+            yield Included(starts, lengths, cut)
 
 
 # Pieces: pad, windows, best_fit.
 
 
 def pieces(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Pieces]:
-    """Documents cut into pieces of at most a row, a stride apart, in order; at most a window of them at once."""
+    """Documents cut into pieces of at most one row, a stride apart, in order; at most WINDOW pieces at once."""
     longest, stride = layout.seq_len, layout.stride
-    for starts, lengths, _ in kept(store, layout, chosen, tally):
+    for starts, lengths, _ in included_documents(store, layout, chosen, tally):
         counts = np.maximum(-(-(lengths - longest) // stride), 0) + 1
         ends = np.cumsum(counts)
         tally.documents_split += int((counts > 1).sum())
@@ -106,14 +106,14 @@ def pieces(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) ->
 
 
 def _one_piece_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
-    """pad and windows: a row a piece; by width where there are buckets, which takes a pass over the documents for each."""
+    """pad and windows: one piece per row. With buckets, rows are sorted by width, with a pass over the documents for each."""
     narrower = 0
     for width in layout.widths:
         before = tally.rows
-        counted = Tally() if narrower else tally  # documents are counted in the first pass
-        for found in pieces(store, layout, chosen, counted):
-            fits = (found.lengths > narrower) & (found.lengths <= width)
-            starts, lengths, flags = (column[fits] for column in found)
+        counted = Tally() if narrower else tally  # the first pass counts the documents
+        for window in pieces(store, layout, chosen, counted):
+            fits = (window.lengths > narrower) & (window.lengths <= width)
+            starts, lengths, flags = (column[fits] for column in window)
             tally.rows += len(starts)
             tally.positions += len(starts) * width
             tally.padding += len(starts) * width - int(lengths.sum())
@@ -123,29 +123,29 @@ def _one_piece_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: 
 
 
 def _best_fit(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
-    held: list[Pieces] = []
+    window: list[Pieces] = []
     count = 0
-    for found in pieces(store, layout, chosen, tally):
-        held.append(found)
-        count += len(found.starts)
+    for some in pieces(store, layout, chosen, tally):
+        window.append(some)
+        count += len(some.starts)
         if count >= WINDOW:
-            yield _packed(held, layout.seq_len, tally)
-            held, count = [], 0
-    if held:
-        yield _packed(held, layout.seq_len, tally)
+            yield _packed(window, layout.seq_len, tally)
+            window, count = [], 0
+    if window:
+        yield _packed(window, layout.seq_len, tally)
 
 
-def _packed(held: list[Pieces], capacity: int, tally: Tally) -> Columns:
-    """One window's pieces, row by row, in the order of the corpus within a row and among first pieces."""
-    starts, sizes, flags = (np.concatenate(column) for column in zip(*held, strict=True))
-    held.clear()
+def _packed(window: list[Pieces], capacity: int, tally: Tally) -> Columns:
+    """The pieces of one window, row by row. Pieces of a row, and the first pieces of rows, are in the order of the corpus."""
+    starts, sizes, flags = (np.concatenate(column) for column in zip(*window, strict=True))
+    window.clear()
     rows = best_fit(sizes.astype(np.int32), capacity)
     moved = fill_gaps(rows, sizes, flags > 0, capacity)
     if len(moved.pieces):
         stay = np.ones(len(rows), np.bool_)
         stay[moved.pieces] = False
-        goes_on = moved.offsets + moved.sizes < sizes[moved.pieces]
-        parts = flags[moved.pieces] | goes_on * np.uint8(CONTINUES) | (moved.offsets > 0) * np.uint8(CONTINUED)
+        continues = moved.offsets + moved.sizes < sizes[moved.pieces]
+        parts = flags[moved.pieces] | continues * np.uint8(CONTINUES) | (moved.offsets > 0) * np.uint8(CONTINUED)
         starts = np.concatenate((starts[stay], starts[moved.pieces] + moved.offsets))
         order = np.argsort(starts)
         starts, sizes = starts[order], np.concatenate((sizes[stay], moved.sizes))[order]
@@ -154,7 +154,7 @@ def _packed(held: list[Pieces], capacity: int, tally: Tally) -> Columns:
     rows = by_first_piece(rows)
     counts = np.bincount(rows)
     order = np.sort(rows.astype(np.int64) << 32 | np.arange(len(rows))) & 0xFFFFFFFF
-    ends = tally.rows + tally.boundaries + np.cumsum(counts)  # so many pieces came before
+    ends = tally.rows + tally.boundaries + np.cumsum(counts)  # tally.rows + tally.boundaries pieces came before
     tally.rows += len(counts)
     tally.boundaries += len(sizes) - len(counts)
     tally.positions += len(counts) * capacity
@@ -166,17 +166,17 @@ def _packed(held: list[Pieces], capacity: int, tally: Tally) -> Columns:
 
 
 def _stream(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
-    """The stretches of the store that make up the stream, neighbours joined; where rows start, if at documents."""
+    """The ranges of the store that make up the stream, adjacent ones joined; and where rows start, if at documents."""
     length = 0  # of the stream so far
-    start, stop = -1, -1  # of the stretch at hand
+    start, stop = -1, -1  # of the current range
     at_documents = _RowStarts(layout, tally) if layout.row_start == "document" else None
-    for starts, lengths, cut in kept(store, layout, chosen, tally):
+    for starts, lengths, cut in included_documents(store, layout, chosen, tally):
         before = length + np.cumsum(lengths) - lengths
         length += int(lengths.sum())
         stops = starts + lengths
         fresh = np.flatnonzero(starts != np.concatenate(([stop], stops[:-1])))
         runs, run_ends = np.append(start, starts[fresh]), before[fresh]
-        first = int(start < 0)  # nothing comes before the first stretch
+        first = int(start < 0)  # nothing comes before the first range
         start, stop = int(runs[-1]), int(stops[-1])
         columns: Columns = {"runs": runs[first:-1], "run_ends": run_ends[first:]}
         yield columns | ({"row_starts": at_documents.add(before, cut)} if at_documents else {})
@@ -186,62 +186,62 @@ def _stream(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -
     if at_documents:
         yield {"row_starts": at_documents.finish(length)}
     else:
-        stream_tally(kept(store, layout, chosen, Tally()), layout, tally, length)
+        stream_tally(included_documents(store, layout, chosen, Tally()), layout, tally, length)
 
 
 class _RowStarts:
-    """Rows that start at documents: each at the first document that begins behind the row before it."""
+    """Rows that start at documents: each at the first document that begins after the end of the previous row."""
 
     def __init__(self, layout: Layout, tally: Tally) -> None:
         self.layout, self.tally = layout, tally
-        self.last: list[int] = []  # the row at hand, which may prove to be the last and short
-        self.its_documents = 0
-        self.last_cut = False  # whether the document before is one that was truncated
+        self.last: list[int] = []  # the current row, which may be the last and short
+        self.last_documents = 0  # documents that start in it
+        self.last_cut = False  # whether the last document was truncated
 
     def add(self, before: Numbers, cut: npt.NDArray[np.bool_]) -> Numbers:
-        """Take documents by where they start in the stream; returns rows that are certain."""
+        """Take documents by their starts in the stream; returns the rows that are complete."""
         next_row = before.searchsorted(before + self.layout.seq_len).tolist()
         at = int(before.searchsorted(self.last[0] + self.layout.seq_len)) if self.last else 0
-        self.its_documents += min(at, len(before))
+        self.last_documents += min(at, len(before))
         cut_before, self.last_cut = np.append(self.last_cut, cut), bool(cut[-1])
-        found = []
+        first = []  # documents that rows start at
         while at < len(before):
-            found.append(at)
+            first.append(at)
             at = next_row[at]
-        if not found:
+        if not first:
             return np.empty(0, np.int64)
-        rows = np.concatenate((self.last, before[found])).astype(np.int64)
-        self._cut_off(np.diff(rows) - self.layout.seq_len, cut_before[found[0 if self.last else 1 :]])
-        self.tally.boundaries += found[-1] - found[0] - (len(found) - 1) + max(self.its_documents - 1, 0)
-        self.last, self.its_documents = [int(rows[-1])], len(before) - found[-1]
+        rows = np.concatenate((self.last, before[first])).astype(np.int64)
+        self._count_cuts(np.diff(rows) - self.layout.seq_len, cut_before[first[0 if self.last else 1 :]])
+        self.tally.boundaries += first[-1] - first[0] - (len(first) - 1) + max(self.last_documents - 1, 0)
+        self.last, self.last_documents = [int(rows[-1])], len(before) - first[-1]
         self.tally.rows += len(rows) - 1
         return rows[:-1]
 
     def finish(self, length: int) -> Numbers:
-        """The last row, unless it is short and short ones are dropped."""
+        """The last row, unless it is short and the layout drops short rows."""
         tally, seq_len = self.tally, self.layout.seq_len
         rows = np.array(self.last, np.int64)
         if self.last:
-            behind = length - self.last[0] - seq_len
-            if behind < 0 and self.layout.tail == "drop":
-                tally.dropped += seq_len + behind
-                tally.documents_dropped += self.its_documents
+            beyond = length - self.last[0] - seq_len
+            if beyond < 0 and self.layout.tail == "drop":
+                tally.dropped += seq_len + beyond
+                tally.documents_dropped += self.last_documents
                 rows = rows[:0]
             else:
-                self._cut_off(np.array([max(behind, 0)]), np.array([self.last_cut]))
-                tally.padding += max(-behind, 0)
-                tally.boundaries += self.its_documents - 1
+                self._count_cuts(np.array([max(beyond, 0)]), np.array([self.last_cut]))
+                tally.padding += max(-beyond, 0)
+                tally.boundaries += self.last_documents - 1
                 tally.rows += 1
         tally.positions = tally.rows * seq_len
         return rows
 
-    def _cut_off(self, tokens: Numbers, already: npt.NDArray[np.bool_]) -> None:
+    def _count_cuts(self, tokens: Numbers, already_cut: npt.NDArray[np.bool_]) -> None:
         self.tally.truncated += int(tokens.sum())
-        self.tally.documents_truncated += int(((tokens > 0) & ~already).sum())
+        self.tally.documents_truncated += int(((tokens > 0) & ~already_cut).sum())
 
 
-def stream_tally(documents: Iterable[Kept], layout: Layout, tally: Tally, length: int) -> None:
-    """Count what cutting a stream of these documents, `length` tokens in all, into rows costs."""
+def stream_tally(documents: Iterable[Included], layout: Layout, tally: Tally, length: int) -> None:
+    """Count the statistics of a stream of these documents, `length` tokens in all, that is cut into rows."""
     seq_len, stride = layout.seq_len, layout.stride
     rows = stream_rows(length, layout)
     placed = min(length, (rows - 1) * stride + seq_len) if rows else 0
@@ -249,11 +249,11 @@ def stream_tally(documents: Iterable[Kept], layout: Layout, tally: Tally, length
     for _, lengths, _ in documents:
         starts = before + np.cumsum(lengths) - lengths
         before += int(lengths.sum())
-        there = np.minimum(starts + lengths, placed)
+        stops = np.minimum(starts + lengths, placed)
         tally.documents_dropped += int((starts >= placed).sum())
         if rows:
-            row = np.minimum(starts // stride, rows - 1)  # the last that could hold it whole
-            tally.documents_split += int(((row * stride + seq_len < there) & (starts < placed)).sum())
+            row = np.minimum(starts // stride, rows - 1)  # the last row that could hold all of it
+            tally.documents_split += int(((row * stride + seq_len < stops) & (starts < placed)).sum())
             high = np.minimum((starts - 1) // stride, rows - 1)
             low = np.maximum((starts - seq_len) // stride + 1, 0)
             tally.boundaries += int(np.maximum(high - low + 1, 0).sum())
@@ -265,7 +265,7 @@ def stream_tally(documents: Iterable[Kept], layout: Layout, tally: Tally, length
 
 
 def stream_rows(length: int, layout: Layout) -> int:
-    """How many rows a stream of so many tokens gives."""
+    """The number of rows of a stream of `length` tokens."""
     beyond = length - layout.seq_len
     if layout.tail == "drop":
         return beyond // layout.stride + 1 if beyond >= 0 else 0

@@ -1,4 +1,4 @@
-"""The verb `pack`, and what it gives: rows over a store, none of them copied before it is asked for."""
+"""`tm.pack` and the view it returns: rows over a store, made when they are requested."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 
 from tokenmill.errors import UsageError
 from tokenmill.io.atomic import canonical, digest
+from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import FIELDS, Layout, RowFormat, checked_layout, checked_row_format
-from tokenmill.packing.plan_file import VERSION, Plan, kept_plan, sweep, write_plan
-from tokenmill.packing.row_index import Geometry, Numbers, PieceRows, StreamRows
-from tokenmill.packing.rows import Arrays, show
+from tokenmill.packing.plan_file import VERSION, RowPlan, load_or_write_plan, sweep, write_plan
+from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
+from tokenmill.packing.rows import Arrays, make_rows
 from tokenmill.packing.splits import Split, chosen_by, folders, shares
 from tokenmill.packing.stats import Stats, Tally
-from tokenmill.packing.strategies import columns_of, kept, plan_rows, stream_tally
+from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
 from tokenmill.store import Store, open_store
 
 
@@ -64,7 +65,7 @@ def pack(
     opened = store if isinstance(store, Store) else open_store(store)
     layout = checked_layout(seq_len, strategy, stride, overlap, tail, row_start, long_docs, min_doc_tokens, buckets)
     tokenizer = opened.tokenizer
-    look = checked_row_format(
+    row_format = checked_row_format(
         padding_side,
         pad_id,
         labels,
@@ -75,45 +76,45 @@ def pack(
         eos_id=tokenizer.eos_id,
         vocab_size=tokenizer.vocab_size,
     )
-    return View(opened, layout, look)
+    return View(opened, layout, row_format)
 
 
 class View:
-    """Rows of a store. `view[i]` is row i, `view.rows(indices)` are many at once, as dicts of arrays.
+    """Rows of a store. `view[i]` is row i, `view.rows(indices)` is many rows at once, as dicts of arrays.
 
-    Opening costs milliseconds once the plan is made. Views are safe to send to other processes: no token travels.
+    Opening costs milliseconds once the plan is made. Views can be pickled and sent to other processes; tokens are not copied.
     """
 
-    def __init__(self, store: Store, layout: Layout, look: RowFormat, splits: tuple[Split, ...] = ()) -> None:
-        self.store, self.layout, self.look, self.splits = store, layout, look, splits
-        self._plan = self._kept_plan() if self._needs_plan() else None
-        self._geometry: Geometry = (
+    def __init__(self, store: Store, layout: Layout, row_format: RowFormat, splits: tuple[Split, ...] = ()) -> None:
+        self.store, self.layout, self.row_format, self.splits = store, layout, row_format, splits
+        self._plan = self._open_plan() if self._needs_plan() else None
+        self._row_index: RowIndex = (
             StreamRows(store, layout, self._plan)
             if layout.strategy == "concat" or self._plan is None
             else PieceRows(store, layout, self._plan)
         )
 
     def __len__(self) -> int:
-        return len(self._geometry)
+        return len(self._row_index)
 
     def __getitem__(self, index: int | slice) -> Arrays:
         if isinstance(index, slice):
             return self.rows(range(*index.indices(len(self))))
-        found = self.rows([index])
-        return {name: value if name in ("cu_seqlens", "max_seqlen") else value[0] for name, value in found.items()}
+        arrays = self.rows([index])
+        return {name: value if name in ("cu_seqlens", "max_seqlen") else value[0] for name, value in arrays.items()}
 
     def __getitems__(self, indices: list[int]) -> list[Arrays]:
-        """Several rows, one by one: what torch's DataLoader asks of a dataset for a batch, made at once."""
-        if "cu_seqlens" in self.look.extra or self.layout.buckets:
+        """Several rows as a list, made together. torch's DataLoader calls this for a batch."""
+        if "cu_seqlens" in self.row_format.extra or self.layout.buckets:
             return [self[index] for index in indices]
-        found = self.rows(indices)
-        return [{name: value[i] for name, value in found.items()} for i in range(len(indices))]
+        arrays = self.rows(indices)
+        return [{name: value[i] for name, value in arrays.items()} for i in range(len(indices))]
 
     def __iter__(self) -> Iterator[Arrays]:
         return (self[i] for i in range(len(self)))
 
     def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
-        return View, (self.store, self.layout, self.look, self.splits)
+        return View, (self.store, self.layout, self.row_format, self.splits)
 
     def __repr__(self) -> str:
         return f"View({str(self.store.path)!r}, {self.layout.strategy}, rows={len(self):,}, seq_len={self.seq_len:,})"
@@ -128,54 +129,60 @@ class View:
 
     @property
     def buckets(self) -> list[tuple[int, int, int]]:
-        """The widths of rows: (width, first row, rows)."""
+        """The widths of rows: a list of (width, first row, rows)."""
         widths = (self._plan and self._plan.facts["widths"]) or [(self.seq_len, len(self))]
         firsts = np.cumsum([0, *(rows for _, rows in widths)]).tolist()
         return [(width, first, rows) for (width, rows), first in zip(widths, firsts, strict=False)]
 
     def rows(self, indices: Any) -> Arrays:
-        """Rows by number, stacked: a dict of arrays (len(indices), seq_len)."""
-        return show(self.store, self._geometry, self.look, self._checked(indices))
+        """The rows of these numbers, stacked: a dict of arrays of shape (len(indices), seq_len)."""
+        return make_rows(self.store, self._row_index, self.row_format, self._checked(indices))
 
     def documents(self, index: int) -> list[tuple[int, int, int]]:
-        """What a row holds: (document, start, stop), so that `store[document][start:stop]` are its tokens, in order."""
-        stretches = self._geometry.stretches(self._checked([index]))
-        found = []
+        """The parts of documents in a row: (document, start, stop), so that `store[document][start:stop]` are its tokens."""
+        stretches = self._row_index.stretches(self._checked([index]))
+        parts = []
         for start, length in zip(stretches.starts.tolist(), stretches.lengths.tolist(), strict=True):
             while length:
                 document, offset = self.store.document_at(start)
                 here = min(length, len(self.store[document]) - offset)
-                found.append((document, offset, offset + here))
+                parts.append((document, offset, offset + here))
                 start, length = start + here, length - here
-        return found
+        return parts
 
     @cached_property
     def stats(self) -> Stats:
-        """What this packing costs. Kept with the plan; for `concat`, counted from the documents' ends at first use."""
+        """The statistics of this packing. Stored with the plan; for `concat`, counted from the documents' ends at first use."""
         if self._plan is not None:
             facts = self._plan.facts["stats"]
             return Stats(**{**facts, "lengths": [tuple(each) for each in facts["lengths"]]})
         tally = Tally()
-        stream_tally(kept(self.store, self.layout, None, tally), self.layout, tally, self.store.num_tokens)
+        stream_tally(
+            included_documents(self.store, self.layout, None, tally), self.layout, tally, self.store.num_tokens
+        )
         return tally.stats(self.seq_len)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the store's tokens and with whatever changes a row."""
-        look = self.look
-        return digest(canonical([self._key, look.padding_side, look.pad_id, look.labels, look.mask_labels]))
+        """A digest of the store's tokens and of every option that changes a row."""
+        row_format = self.row_format
+        values = row_format.padding_side, row_format.pad_id, row_format.labels, row_format.mask_labels
+        return digest(canonical([self._key, *values]))
 
     def split(self, *, by: str = "document", seed: int = 0, **named: Any) -> dict[str, View]:
-        """Views of some documents each, no document in two of them.
+        """Views of disjoint subsets of the documents.
 
-        `view.split(train=0.99, eval=0.01)`: by shares of the documents. A document stays on its side when others are
-        appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")`: by the
-        folders their files are in; without names, one view for each.
+        `view.split(train=0.99, eval=0.01)` splits by shares of the documents. A document stays in its split when others are
+        appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")` splits
+        by the folders of the input files; without names, there is a view for each folder.
         """
         if by not in ("document", "folder"):
             raise UsageError(f"by={by!r} is not one of 'document', 'folder'")
-        found = shares(named, seed, self.splits) if by == "document" else folders(self.store, named)
-        return {name: View(self.store, self.layout, self.look, (*self.splits, split)) for name, split in found.items()}
+        splits = shares(named, seed, self.splits) if by == "document" else folders(self.store, named)
+        return {
+            name: View(self.store, self.layout, self.row_format, (*self.splits, split))
+            for name, split in splits.items()
+        }
 
     def _checked(self, indices: Any) -> Numbers:
         try:
@@ -183,33 +190,35 @@ class View:
             values = index.tolist()
         except ValueError:  # a ragged list
             index = np.empty((0, 0))
-        whole = index.dtype.kind in "iu" or all(type(value) is int for value in index.flat)  # those too large for numpy
+        whole = index.dtype.kind in "iu" or all(
+            type(value) is int for value in index.flat
+        )  # the latter for numbers too large for numpy
         if index.ndim != 1 or not whole:
             raise UsageError(
-                f"rows are asked for by a list of whole numbers, not by {type(indices).__name__} {indices!r:.60}"
+                f"row numbers must be a list of whole numbers, not {type(indices).__name__} {indices!r:.60}"
             )
         count = len(self)
-        low, high = (min(values), max(values)) if values else (0, -1)  # for a batch, quicker than numpy's
+        low, high = (min(values), max(values)) if values else (0, -1)  # for a batch, faster than numpy
         if low < 0 or high >= count:
             wrong = [value for value in values if not -count <= value < count]
             if wrong:
-                raise IndexError(f"row {wrong[0]} of a view of {count:,} rows")
+                raise IndexError(f"row {wrong[0]} is out of range: the view has {count:,} rows")
             return np.array([value % count for value in values], np.int64)
         return index.astype(np.int64, copy=False)
 
     def _needs_plan(self) -> bool:
-        """A stream of the whole store is arithmetic."""
+        """Whether rows depend on more than arithmetic, as they do unless they are a stream of the whole store."""
         layout = self.layout
         plain = layout.strategy == "concat" and layout.row_start == "anywhere" and layout.keeps_all
         return bool(self.splits) or not plain
 
     @cached_property
     def _key(self) -> str:
-        told = [split.told(self.store) for split in self.splits]
-        return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), told]))[:24]
+        splits = [split.key(self.store) for split in self.splits]
+        return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), splits]))[:24]
 
-    def _kept_plan(self) -> Plan:
-        return kept_plan(self.store.path, self._key, self._write_plan)
+    def _open_plan(self) -> RowPlan:
+        return load_or_write_plan(self.store.path, self._key, self._write_plan)
 
     def _write_plan(self, folder: Path) -> None:
         tally = Tally()
