@@ -83,7 +83,7 @@ def write_store(
 
 
 def web_lengths(documents: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The lengths of so many documents like web pages, a shard at a time."""
+    """The lengths of `documents` documents like web pages, one shard after another."""
     for number, first in enumerate(range(0, documents, SHARD_DOCUMENTS)):
         rng = np.random.default_rng([0, number])
         lengths = np.exp(rng.normal(np.log(MEDIAN), SIGMA, min(SHARD_DOCUMENTS, documents - first)))
@@ -100,7 +100,7 @@ def first_lengths(shards: Iterable[npt.NDArray[np.int64]], documents: int) -> np
 
 
 def long_shards(shards: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Shards of exactly so many tokens, in a few documents of uneven lengths."""
+    """Shards of exactly `tokens` tokens each, in a few documents of uneven lengths."""
     for number in range(shards):
         weights = np.random.default_rng([1, number]).lognormal(0, SIGMA, LONG_DOCUMENTS)
         ends = np.round(np.cumsum(weights) / weights.sum() * tokens).astype(np.int64)

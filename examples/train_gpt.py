@@ -1,15 +1,15 @@
 """A small GPT in plain torch, trained from a token store. One file, meant to be read and changed.
 
-    python examples/train_gpt.py                             # Python's own sources, offline, a minute on two cores
+    python examples/train_gpt.py                             # Python's own source files, offline, a minute on two cores
     python examples/train_gpt.py 'data/*.jsonl' --tokenizer path/to/tokenizer.json
     python examples/train_gpt.py --pretokenized corpus/ --layers 12 --width 768 --heads 12 --seq-len 1024 --batch-size 512
     torchrun --nproc_per_node=2 examples/train_gpt.py --checkpoint run/            # the same batches, the same losses
-    python examples/train_gpt.py --checkpoint run/ --resume                        # killed? It goes on at the next row
+    python examples/train_gpt.py --checkpoint run/ --resume                        # after a kill: continues at the next row
 
 --batch-size is the rows of one step over all processes. Losses are summed and divided by the targets of the whole batch, so
-the curve is that of one process, whatever the number of processes and of --accumulate parts, but for the order of additions.
-There is no dropout: model, optimizer and the loader's state are all there is to save, and on a CPU the resumed losses are
-those of a run that never stopped, to the last bit. (GPU kernels add in an order of their own; the data are exact there too.)
+the curve does not depend on the number of processes or of --accumulate parts, up to the order of additions.
+There is no dropout: a checkpoint is the model, the optimizer and the loader's state, and on a CPU the resumed losses equal those
+of an uninterrupted run to the last bit. (GPU kernels add in varying order; the data are exact there too.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHAPE = ("layers", "width", "heads", "seq_len", "strategy", "batch_size")  # wha
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and added to what came in."""
+    """Attention and a two-layer perceptron, each after a norm and with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -71,12 +71,12 @@ class GPT(nn.Module):
                 nn.init.normal_(weight, std=width**-0.5 / (math.sqrt(2 * layers) if added else 1))
 
     def forward(self, ids: Tensor, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
-        """With the row's `positions` and `documents`, each document is read as if it were alone; else a row is one text."""
+        """With `positions` and `documents`, each document of a row is read by itself; without them a row is one text."""
         if positions is None:
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
         angles = positions[:, None, :, None] * self.speeds
         mask = None
-        if documents is not None:  # padding is a document of its own, -1: it sees itself, and no softmax is empty
+        if documents is not None:  # padding is a document of its own, -1, which attends to itself: no softmax is empty
             mask = (documents[:, None, :, None] == documents[:, None, None, :]).tril()
         x = self.embedding(ids)
         for block in self.blocks:
@@ -85,20 +85,20 @@ class GPT(nn.Module):
 
 
 def rotated(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions: pairs of numbers turned by an angle that grows with the position."""
+    """Rotary positions: pairs of numbers rotated by an angle that grows with the position."""
     cos, sin = turns
     a, b = x.float().chunk(2, -1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1).type_as(x)
 
 
 def summed_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Nats, summed over the targets. The labels are shifted already: the logits at a place are for the label there."""
+    """The loss in nats, summed over the targets. Labels are already shifted: each belongs to the logits at its position."""
     logits = model(batch["input_ids"], batch.get("position_ids"), batch.get("document_ids"))
     return F.cross_entropy(logits.float().flatten(0, 1), batch["labels"].flatten(), reduction="sum", ignore_index=-100)
 
 
 def learning_rate(step: int, args: argparse.Namespace) -> float:
-    """Up in a line, then down along a cosine to a tenth."""
+    """Linear warm-up, then a cosine down to a tenth."""
     warmup = max(1, args.steps // 20)
     if step <= warmup:
         return args.lr * step / warmup
@@ -106,7 +106,7 @@ def learning_rate(step: int, args: argparse.Namespace) -> float:
 
 
 def join_processes(args: argparse.Namespace) -> tuple[int, int, torch.device]:
-    """Rank, number of processes, device: those of torchrun, or alone."""
+    """Rank, number of processes and device: from torchrun, or a single process."""
     kind = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
@@ -125,8 +125,8 @@ def over_processes(value: Tensor) -> Tensor:
 
 
 def packed(args: argparse.Namespace) -> tm.View:
-    """The rows of the corpus: of the store that was named, or of one that is made from the text once and kept in the cache."""
-    if args.strategy == "concat":  # one long text, cut every seq_len tokens: no need of positions and documents
+    """The rows of the corpus: of the given store, or of one that is built from the text once and stored in the cache."""
+    if args.strategy == "concat":  # one long text, cut every seq_len tokens: needs no positions and documents
         looks: dict[str, Any] = {"labels": "shifted", "fields": ("input_ids", "labels")}
     else:
         looks = {"labels": "shifted", "strategy": args.strategy, "mask_labels": ("padding", "first")}
@@ -138,7 +138,7 @@ def packed(args: argparse.Namespace) -> tm.View:
 
 
 def split(view: tm.View, share: float) -> dict[str, tm.View]:
-    """Documents to train on, and documents held out. Which they are does not change when the corpus grows."""
+    """The documents to train on, and those held out. The split of a document does not change when the corpus grows."""
     parts = view.split(train=1 - share, eval=share) if share else {"train": view}
     if not all(len(part) for part in parts.values()):
         few = f"--eval-share {share} of {len(view.store):,} documents leaves one side empty"
@@ -147,7 +147,7 @@ def split(view: tm.View, share: float) -> dict[str, tm.View]:
 
 
 def unigram_entropy(view: tm.View) -> float:
-    """What a model that knows only how frequent each token is would lose, in nats, from up to a thousand rows."""
+    """The loss in nats of a model that knows only token frequencies, estimated from up to a thousand rows."""
     labels = view.rows(np.unique(np.linspace(0, len(view) - 1, 1000).astype(int)))["labels"]
     counts = np.bincount(labels[labels >= 0])
     shares = counts[counts > 0] / counts.sum()
@@ -155,7 +155,7 @@ def unigram_entropy(view: tm.View) -> float:
 
 
 def perplexity(gpt: GPT, loader: Any, batches: int, autocast: Any) -> float:
-    """Over the first batches of the held-out part: the same rows each time, shared out among the processes."""
+    """The loss over the first batches of the held-out part: the same rows each time, divided among the processes."""
     sums = torch.zeros(2, dtype=torch.float64, device=gpt.embedding.weight.device)
     with torch.no_grad(), autocast:
         for number in range(min(batches, len(loader))):
@@ -168,7 +168,7 @@ def perplexity(gpt: GPT, loader: Any, batches: int, autocast: Any) -> float:
 
 @torch.no_grad()
 def write_samples(gpt: GPT, view: tm.View, args: argparse.Namespace) -> None:
-    """Some rows' first tokens, and what the model makes of them: drawn from the forty likeliest each time."""
+    """Continue the first tokens of a few rows, sampling from the forty likeliest tokens."""
     tokenizer, device = tm.load_tokenizer(view.store.tokenizer.path), gpt.embedding.weight.device
     generator = torch.Generator(device).manual_seed(args.seed)
     for row in range(min(args.samples, len(view))):
@@ -182,7 +182,7 @@ def write_samples(gpt: GPT, view: tm.View, args: argparse.Namespace) -> None:
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Written beside, synced, and put in place by a rename: a crash leaves the checkpoint before. The last two are kept."""
+    """Save atomically, by a synced temporary file and a rename: a crash leaves the previous checkpoint. Keeps the last two."""
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / "unfinished"
     with unfinished.open("wb") as file:
@@ -195,7 +195,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 
 
 def latest(args: argparse.Namespace, device: torch.device) -> dict[str, Any] | None:
-    """The last checkpoint of --checkpoint, where there is one and --resume asks for it."""
+    """The last checkpoint of --checkpoint, if there is one and --resume is given."""
     found = sorted(Path(args.checkpoint).glob("step-*.pt")) if args.checkpoint else []
     if not args.resume:
         if found:
@@ -241,7 +241,7 @@ def train(args: argparse.Namespace) -> None:
         gpt.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-        loader.load_state_dict(state["data"])  # refuses other data, or another order of them
+        loader.load_state_dict(state["data"])  # refuses other data, or another order
         begin = state["step"]
         say(f"resumed after step {begin}")
     parallel = nn.parallel.DistributedDataParallel(gpt) if world > 1 else None
@@ -253,7 +253,7 @@ def train(args: argparse.Namespace) -> None:
     if rank == 0:
         Path(args.results).mkdir(parents=True, exist_ok=True)
         path = Path(args.results) / f"train_gpt-{datetime.now():%Y%m%d-%H%M%S-%f}.csv"
-        log = path.open("x", newline="", encoding="utf-8", buffering=1)  # a line at a time: a kill loses none
+        log = path.open("x", newline="", encoding="utf-8", buffering=1)  # line-buffered: a kill loses nothing
         writer = csv.writer(log)
         writer.writerow(("step", "loss", "lr", "tokens_per_second", "eval_perplexity"))
         size = sum(p.numel() for p in gpt.parameters())
@@ -269,11 +269,11 @@ def train(args: argparse.Namespace) -> None:
         micro = args.batch_size // (world * args.accumulate)
         for first in range(0, micro * args.accumulate, micro):
             piece = {name: value[first : first + micro] for name, value in batch.items()}
-            last = first + micro == micro * args.accumulate  # gradients meet once a step
+            last = first + micro == micro * args.accumulate  # gradients are reduced once per step
             with nullcontext() if parallel is None or last else parallel.no_sync():
                 with autocast:
                     summed = summed_loss(model, piece)
-                scaler.scale(summed * world / targets).backward()  # DDP takes the mean of processes; we want the sum
+                scaler.scale(summed * world / targets).backward()  # DDP averages over processes; this needs the sum
             loss += summed.detach()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
@@ -297,7 +297,7 @@ def train(args: argparse.Namespace) -> None:
             kept = {"model": gpt, "optimizer": optimizer, "scaler": scaler, "data": loader}
             shape = {name: getattr(args, name) for name in SHAPE}
             save(Path(args.checkpoint), {"step": step, "shape": shape} | {k: v.state_dict() for k, v in kept.items()})
-        before += time.perf_counter() - now  # evaluating and saving is no training
+        before += time.perf_counter() - now  # evaluating and saving do not count
 
     if log:
         log.close()
@@ -310,29 +310,34 @@ def train(args: argparse.Namespace) -> None:
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     option = parser.add_argument
-    option("texts", nargs="*", help="raw text: files, globs, folders (Python's own sources)")
-    option("--tokenizer", help="for raw text: what tm.load_tokenizer takes (the small one that comes with tokenmill)")
+    option("texts", nargs="*", help="raw text: files, globs, folders (Python's own source files)")
+    option("--tokenizer", help="for raw text: as for tm.load_tokenizer (the demo tokenizer)")
     option("--pretokenized", metavar="PATH", help="a token store, instead of text")
     option("--strategy", choices=("concat", "best_fit", "pad"), default="concat", help="how rows are packed (concat)")
     option("--seq-len", type=positive, default=128, help="tokens in a row (128)")
     option("--batch-size", type=positive, default=8, help="rows of a step, over all processes (8)")
-    option("--accumulate", type=positive, default=1, help="parts a process's rows are taken in, to save memory (1)")
-    option("--steps", type=positive, default=600, help="of the whole run; the learning rate follows from them (600)")
+    option(
+        "--accumulate",
+        type=positive,
+        default=1,
+        help="split the rows of a process into this many parts, to save memory (1)",
+    )
+    option("--steps", type=positive, default=600, help="steps of the whole run, for the learning rate schedule (600)")
     option("--layers", type=positive, default=2)
     option("--width", type=positive, default=128)
     option("--heads", type=positive, default=4)
     option("--lr", type=float, default=5e-3, help="the highest learning rate (0.005)")
-    option("--seed", type=int, default=0, help="of the first weights, the order of rows and the samples (0)")
-    option("--eval-share", type=float, default=0.05, help="of the documents, held out; 0 for none (0.05)")
+    option("--seed", type=int, default=0, help="for initial weights, row order and samples (0)")
+    option("--eval-share", type=float, default=0.05, help="share of the documents to hold out; 0 for none (0.05)")
     option("--eval-every", type=positive, default=100, help="steps between evaluations (100)")
     option("--eval-batches", type=positive, default=8, help="batches of each evaluation (8)")
-    option("--checkpoint", metavar="DIR", help="where checkpoints go; none without")
+    option("--checkpoint", metavar="DIR", help="directory for checkpoints (none are saved)")
     option("--save-every", type=positive, default=100, help="steps between checkpoints (100)")
-    option("--resume", action="store_true", help="go on after the last checkpoint, if there is one")
-    option("--results", metavar="DIR", default="results", help="where the log goes (results)")
+    option("--resume", action="store_true", help="continue after the last checkpoint, if there is one")
+    option("--results", metavar="DIR", default="results", help="directory for the log (results)")
     option("--samples", type=int, default=2, help="texts to write at the end (2)")
-    option("--device", choices=("cpu", "cuda"), help="cuda where there is one")
-    option("--precision", choices=("fp32", "bf16", "fp16"), help="of matrix products (half on GPUs)")
+    option("--device", choices=("cpu", "cuda"), help="(cuda if available)")
+    option("--precision", choices=("fp32", "bf16", "fp16"), help="of matrix products (half precision on GPUs)")
     option("--compile", action="store_true", help="torch.compile: a minute at first, then faster")
     args = parser.parse_args(given)
     if args.pretokenized and (args.texts or args.tokenizer):

@@ -8,7 +8,8 @@ fields, prefetch, tensors = int(more[0]), int(more[1]), more[2] == "torch"
 if not tensors:
     sys.modules["torch"] = None
 import tokenmill as tm
-from tokenmill.packing.layout import FIELDS
+
+FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
 loader = tm.load(view, batch, prefetch=prefetch)

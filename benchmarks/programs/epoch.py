@@ -12,7 +12,8 @@ if tensors == "torch":
 else:
     sys.modules["torch"] = None
 import tokenmill as tm
-from tokenmill.packing.layout import FIELDS
+
+FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
 _ = tm.load  # imports it

@@ -245,7 +245,7 @@ def test_compare(corpus, run, options, without):
             assert column[name] == (",".join(map(str, value)) if isinstance(value, list) else str(value))
         for name in one["left_out"]:
             assert column[name] == "-"
-    assert ("was packed without it" in out) == any("-" in column.values() for column in shown)
+    assert ("does not take this option" in out) == any("-" in column.values() for column in shown)
 
 
 def test_compare_shows_what_was_left_open_both_ways(corpus, run):
