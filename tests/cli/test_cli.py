@@ -15,6 +15,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.cli import main
+from tokenmill.cli.bench import bench_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -436,11 +437,10 @@ def test_demo(tmp_path, capsys, monkeypatch):
 
 
 def test_bench(tmp_path, tokenizer_path):
-    """Engines side by side on the text given, and a build of it; text and JSON say the same."""
+    """Engines side by side on the given text, and a build of it, as JSON and as a table."""
     corpus = tmp_path / "words.jsonl"
     corpus.write_text('{"text": "some words of text to measure with, and then some more of them"}\n' * 500)
-    command = ("bench", corpus, "-t", tokenizer_path, "--rounds", "1")
-    ran = tokenmill(*command, "--json", cwd=tmp_path)
+    ran = tokenmill("bench", corpus, "-t", tokenizer_path, "--rounds", "1", "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert (result["documents"], result["text_bytes"]) == (500, 500 * 62)
@@ -457,8 +457,7 @@ def test_bench(tmp_path, tokenizer_path):
     assert build["mb_per_second"] == pytest.approx(build["source_bytes"] / build["seconds"] / 1e6)
     assert build["tokens"] == tm.build(corpus, tokenizer_path, tmp_path / "store", workers=0).num_tokens
     assert build["peak_bytes"] > 10_000_000
-    ran = tokenmill(*command, cwd=tmp_path)
-    table = ran.stdout.decode()
+    table = bench_table(result)
     assert all(row["engine"] in table for row in result["engines"])
     assert "build of 37.5 kB" in table
     assert tokenmill("bench", "-", "-t", tokenizer_path, cwd=tmp_path).returncode == 2

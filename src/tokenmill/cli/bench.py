@@ -8,21 +8,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.build import add_reading, add_what, source_of
 from tokenmill.cli.types import count
 from tokenmill.errors import UsageError
-from tokenmill.formatting import printable
+from tokenmill.formatting import human, printable
 
 if TYPE_CHECKING:
     from tokenmill.encoding import Tokenizer
     from tokenmill.reading import Source
 
-ENGINE_BYTES = 40_000_000  # of the text, for every engine that is exact
-REFERENCE_BYTES = 2_000_000  # of the text, for the reference, which is slow
+ENGINE_BYTES = 16_000_000  # of the text, for each exact engine
 
 
 def add(commands: Any) -> None:
@@ -30,7 +29,7 @@ def add(commands: Any) -> None:
         "bench",
         help="measure engines and a build on your own text",
         description=f"Measure every engine for a tokenizer on the first {ENGINE_BYTES // 10**6} MB of the text, and a build"
-        " of all of it, into a temporary store.",
+        " of all of it into a temporary store.",
     )
     command.set_defaults(run=_bench)
     add_what(command)
@@ -48,9 +47,9 @@ def _bench(options: argparse.Namespace) -> int:
     if source.streams:
         raise UsageError("bench reads its text several times: give files, not standard input")
     tokenizer = load_tokenizer(options.tokenizer)
-    texts = _first(_texts(source), ENGINE_BYTES)
+    texts = _first_texts(source, ENGINE_BYTES)
     if not texts:
-        raise UsageError("there is no text to measure with: the input holds no documents")
+        raise UsageError("the input holds no documents to measure with")
     result = {
         "tokenizer": tokenizer.name,
         "text_bytes": sum(len(text.encode()) for text in texts),
@@ -59,140 +58,91 @@ def _bench(options: argparse.Namespace) -> int:
         "engines": _measure_engines(tokenizer, texts, options.rounds),
         "build": _measure_build(source, options.tokenizer, options.rounds),
     }
-    print(json.dumps(result, indent=1) if options.json else printable(_table(result)))
+    print(json.dumps(result, indent=1) if options.json else printable(bench_table(result)))
     return 0
 
 
-def _texts(source: Source) -> Iterator[str]:
+def _first_texts(source: Source, size: int) -> list[str]:
+    """The first documents of a source, of about `size` bytes in all."""
     from tokenmill.reading import Piece, read_piece
 
+    texts: list[str] = []
     for file in source.files:
         for block in read_piece(Piece(file), source):
-            if not block.unfinished:
-                yield from block.values.to_pylist()
-
-
-def _first(texts: Iterable[str], size: int) -> list[str]:
-    """The first texts, of about `size` bytes in all."""
-    first: list[str] = []
-    for text in texts:
-        first.append(text)
-        size -= len(text.encode())
-        if size <= 0:
-            break
-    return first
+            texts += [] if block.unfinished else block.values.to_pylist()
+            size -= block.values.nbytes
+            if size <= 0:
+                return texts
+    return texts
 
 
 def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> list[dict[str, Any]]:
-    """The engines that are exact, with their speed, then those that were refused, with the reason."""
-    from tokenmill.encoding.selection import choose
+    """The exact engines with their speed, fastest first, then those that were refused with the reason."""
+    from tokenmill.encoding.selection import Verdict, choose
     from tokenmill.encoding.trial import Trial, write_texts
 
-    definition = tokenizer.definition
-    print("comparing the engines with the reference", file=sys.stderr)
-    choice = choose(definition, texts)
-    exact = {verdict.engine: verdict.guard for verdict in choice.verdicts if verdict.agrees} | {
-        definition.reference: ()
-    }
-    reasons = {verdict.engine: verdict.why for verdict in choice.verdicts} | {definition.reference: "the reference"}
-    rates = dict.fromkeys(exact, 0.0)
+    print("measuring the engines", file=sys.stderr)
+    definition, choice = tokenizer.definition, choose(tokenizer.definition, texts)
+    rows = []
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as name:
         folder = Path(name)
         definition.save(folder)
         write_texts(folder / "texts.arrow", texts)
-        write_texts(folder / "few.arrow", _first(texts, REFERENCE_BYTES))
-        for turn in range(rounds):
-            print(f"engines, round {turn + 1} of {rounds}", file=sys.stderr)
-            for engine, guard in exact.items():
-                with Trial(engine, folder) as trial:
-                    if guard:
-                        trial.ask(guard=guard)
-                    run = trial.time(folder / ("few.arrow" if engine == definition.reference else "texts.arrow"))
-                if run:
-                    rates[engine] = max(rates[engine], run["bytes"] / max(run["cpu"], 1e-9) / 1e6)
-    rows = [
-        {
-            "engine": engine,
-            "exact": True,
-            "mb_per_second": rate,
-            "chosen": engine == choice.engine,
-            "why": reasons[engine],
-        }
-        for engine, rate in sorted(rates.items(), key=lambda item: -item[1])
-    ]
-    refused = [verdict for verdict in choice.verdicts if not verdict.agrees]
-    return rows + [
-        {"engine": verdict.engine, "exact": False, "mb_per_second": None, "chosen": False, "why": verdict.why}
-        for verdict in refused
-    ]
+        for verdict in (*choice.verdicts, Verdict(definition.reference, "", True, "the reference")):
+            speed = 0.0
+            for _ in range(rounds if verdict.agrees else 0):
+                with Trial(verdict.engine, folder) as trial:
+                    if verdict.guard:
+                        trial.ask(guard=verdict.guard)
+                    run = trial.time(folder / "texts.arrow")
+                speed = max(speed, run["bytes"] / max(run["cpu"], 1e-9) / 1e6 if run else 0.0)
+            row = {"engine": verdict.engine, "exact": verdict.agrees, "why": verdict.why}
+            rows.append({**row, "mb_per_second": speed or None, "chosen": verdict.engine == choice.engine})
+    return sorted(rows, key=lambda row: -(row["mb_per_second"] or 0.0))
 
 
 def _measure_build(source: Source, tokenizer: str, rounds: int) -> dict[str, Any]:
     """The best time of several builds of the whole source, and the most memory of any."""
     from tokenmill.building import build
 
-    best, peak = float("inf"), 0
-    with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as folder:
+    seconds, peaks, done = [], [], threading.Event()
+    with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as folder, ThreadPoolExecutor(1) as thread:
         for turn in range(rounds):
             print(f"build, round {turn + 1} of {rounds}", file=sys.stderr)
-            with _PeakMemory() as memory:
-                began = time.perf_counter()
-                store = build(source, tokenizer, Path(folder) / f"{turn}", progress="quiet")
-                best = min(best, time.perf_counter() - began)
-            peak = max(peak, memory.peak)
-    size = sum(file.size for file in source.files)
-    return {
-        "seconds": best,
-        "source_bytes": size,
-        "mb_per_second": size / best / 1e6,
-        "tokens": store.num_tokens,
-        "tokens_per_second": store.num_tokens / best,
-        "peak_bytes": peak,
-    }
+            done.clear()
+            peak = thread.submit(_peak_memory, done)
+            began = time.perf_counter()
+            try:
+                tokens = build(source, tokenizer, Path(folder) / f"{turn}", progress="quiet").num_tokens
+            finally:
+                done.set()
+            seconds.append(time.perf_counter() - began)
+            peaks.append(peak.result())
+    best, size = min(seconds), sum(file.size for file in source.files)
+    speeds = {"mb_per_second": size / best / 1e6, "tokens_per_second": tokens / best}
+    return {"seconds": best, "source_bytes": size, "tokens": tokens, **speeds, "peak_bytes": max(peaks)}
 
 
-class _PeakMemory:
-    """The peak memory of this process and its children together, sampled every 20 ms."""
+def _peak_memory(done: threading.Event) -> int:
+    """The peak memory of this process and its children together, sampled every 20 ms until `done` is set."""
+    import psutil
 
-    def __enter__(self) -> _PeakMemory:
-        self.peak, self._stop = 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
+    from tokenmill.building.machine import resident_bytes
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        import psutil
-
-        from tokenmill.building.machine import resident_bytes
-
-        process = psutil.Process()
-        while not self._stop.wait(0.02):
-            pids = [process.pid, *(child.pid for child in process.children(recursive=True))]
-            self.peak = max(self.peak, sum(map(resident_bytes, pids)))
+    process, peak = psutil.Process(), 0
+    while not done.wait(0.02):
+        pids = [process.pid, *(child.pid for child in process.children(recursive=True))]
+        peak = max(peak, sum(map(resident_bytes, pids)))
+    return peak
 
 
-def _table(result: dict[str, Any]) -> str:
-    from tokenmill.formatting import human
-
-    build = result["build"]
-    lines = [
-        f"{result['tokenizer']}: {human(result['text_bytes'])} of text, {result['documents']:,} documents;"
-        f" best of {result['rounds']}",
-        "",
-        f"{'engine':<14}{'MB/s per core':>14}",
-    ]
+def bench_table(result: dict[str, Any]) -> str:
+    text = f"{human(result['text_bytes'])} of text, {result['documents']:,} documents; best of {result['rounds']}"
+    lines = [f"{result['tokenizer']}: {text}", "", f"{'engine':<14}{'MB/s per core':>14}"]
     for row in result["engines"]:
-        speed = f"{row['mb_per_second']:.1f}" if row["exact"] else "refused"
+        speed = f"{row['mb_per_second'] or 0:.1f}" if row["exact"] else "refused"
         lines.append(f"{row['engine']:<14}{speed:>14}  {'chosen; ' if row['chosen'] else ''}{row['why']}")
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"build of {human(build['source_bytes'])}: {build['seconds']:.2f} s, {build['mb_per_second']:.1f} MB/s,"
-            f" {build['tokens_per_second']:,.0f} tokens/s, {human(build['peak_bytes'])} of memory",
-        ]
-    )
+    build = result["build"]
+    speeds = f"{build['mb_per_second']:.1f} MB/s, {build['tokens_per_second']:,.0f} tokens/s"
+    took = f"{build['seconds']:.2f} s, {speeds}, {human(build['peak_bytes'])} of memory"
+    return "\n".join([*lines, "", f"build of {human(build['source_bytes'])}: {took}"])
