@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from benchmarks.corpus import first_texts, saved_tokenizer
 from benchmarks.harness import PEERS, Result, against_bar, machine_facts, machine_line, say
 from tokenmill.encoding import Tokenizer
-from tokenmill.events import read_events
+from tokenmill.io.checked_lines import read_lines
 
 KINDS = ("jsonl", "parquet")
 STARTUP = ("import numpy", "import tokenmill", "tokenmill --help")  # short, so run five times per round
@@ -120,8 +120,8 @@ def _best(tries: list[Run]) -> Run:
 
 def _sampling_share(store: Path, run: Run) -> float:
     """The part of a build's CPU time that went into encoding samples with the reference."""
-    finished = [event for event in read_events(store / "events.jsonl") if event["event"] == "finished"]
-    return float(finished[-1]["sampling_seconds"]) / run.cpu
+    finished = [event for event in read_lines(store / "events.jsonl") if event["event"] == "finished"]
+    return float(finished[-1]["spot_check_seconds"]) / run.cpu
 
 
 def _cpu_ratio(runs: dict[str, list[Run]], kind: str) -> float:

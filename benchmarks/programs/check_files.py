@@ -25,7 +25,7 @@ for _ in range(int(turns)):
     clock.append(time.perf_counter())
     tm.build(source, tokenizer, progress=events.append)
     clock.append(time.perf_counter())
-    if len(source.files) != len(paths) or [event["event"] for event in events] != ["up to date"]:
+    if len(source.files) != len(paths) or [event.name for event in events] != ["up_to_date"]:
         raise SystemExit(f"not up to date: {events}")
     for i, name in enumerate(("stat", "read", "build")):
         seconds = clock[i + 1] - clock[i]
