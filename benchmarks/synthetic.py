@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.io.atomic import CHECK_BLOCK, digest
-from tokenmill.store import Manifest, store_fingerprint
+from tokenmill.io.atomic import digest
+from tokenmill.store import Manifest, columns_with, store_fingerprint
+from tokenmill.store.checksums import CHECK_BLOCK
+from tokenmill.store.columns import HEADER_BYTES, column_path, npy_header, receipt_path
 from tokenmill.store.manifest import read_manifest
-from tokenmill.store.shard import HEADER_BYTES, RECEIPT_VERSION, npy_header, receipt_path, sealed
+from tokenmill.store.shard import RECEIPT_VERSION, sealed
 
 MEDIAN, SIGMA, MEAN = 400, 1.15, 775
 SHARD_DOCUMENTS = 10_000  # about what a build puts into a shard: 8 million tokens
@@ -69,7 +71,7 @@ def write_store(
         options={},
         source={},
         tokenizer={**tokenizer, "vocab_size": 50_000, "eos_id": 0, "bos_id": None},
-        dtype=dtype.name,
+        columns=columns_with(dtype),
         complete=True,
         documents=sum(documents),
         tokens=sum(tokens),
@@ -118,9 +120,16 @@ def write_receipts(folder: Path) -> None:
             "id": shard_id,
             "documents": documents,
             "tokens": tokens,
-            "dtype": manifest.dtype,
             "check_block": CHECK_BLOCK,
-            "checksums": {"ids": _sums(home / f"{shard_id}.npy"), "ends": _sums(home / f"{shard_id}.ends.npy")},
+            "columns": {
+                column.name: {
+                    "per": column.per,
+                    "dtype": column.dtype,
+                    "length": column.length(documents=documents, tokens=tokens),
+                    "checksums": _sums(column_path(home, shard_id, column.name)),
+                }
+                for column in manifest.columns
+            },
         }
         receipt_path(home, shard_id).write_bytes(sealed(receipt))
         manifest.receipts.append(digest(sealed(receipt)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,12 +52,13 @@ class Tokens:
     """Token ids end to end, and where each document ends.
 
     Ids after the last end belong to a document that goes on in the next Tokens. `special` are the documents, by index,
-    whose text holds a special token.
+    whose text holds a special token. `columns` has the values of further columns by name: one per id, or one per end.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
     ends: npt.NDArray[np.int64]
     special: npt.NDArray[np.int64] | tuple[int, ...] = ()
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:

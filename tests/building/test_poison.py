@@ -292,7 +292,7 @@ def test_tasks_in_blocks_of_any_size(tmp_path, corpus, tokenizer_path):
     found = []
     for block_bytes in (64, 5000, 1 << 22):
         encoded = encode_task(task, source, encoder, tmp_path / str(block_bytes), block_bytes=block_bytes)
-        found.append((encoded.facts, encoded.writer.commit(**encoded.facts)["checksums"]))
+        found.append((encoded.facts, encoded.writer.commit(**encoded.facts)["columns"]))
     assert found[0] == found[1] == found[2]
 
 

@@ -197,7 +197,8 @@ SHARDS, ROWS = 3, 40  # rows of 4 ids; a block of 64 bytes holds 8 rows
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Three shards of five blocks each."""
-    for module in ("store.shard", "store.checksums", "packing.plan_file"):  # all modules that write or read checksums
+    modules = ("store.checksums", "store.first_touch", "store.shard", "packing.plan_file")
+    for module in modules:  # all modules that write or read checksums
         monkeypatch.setattr(f"tokenmill.{module}.CHECK_BLOCK", 64)
     cuts = [ROWS * shard for shard in range(1, SHARDS)]
     return write_store(tmp_path / "store", spread(numbered([WIDTH] * ROWS * SHARDS), cuts))

@@ -24,6 +24,7 @@ from tokenmill.io.atomic import digest
 from tokenmill.store import (
     Manifest,
     ShardWriter,
+    columns_with,
     content_digest,
     is_done,
     read_manifest,
@@ -59,7 +60,7 @@ def write_manifest(folder: Path, receipts: list[dict], dtype=DTYPES[0]) -> None:
         options={"eos": 0, "bos": None},
         source={"inputs": [], "files": 1, "on_error": "quarantine"},
         tokenizer=TOKENIZER,
-        dtype=np.dtype(dtype).name,
+        columns=columns_with(dtype),
         complete=True,
         documents=sum(receipt["documents"] for receipt in receipts),
         tokens=sum(receipt["tokens"] for receipt in receipts),
@@ -341,7 +342,7 @@ def test_no_store_and_an_interrupted_store(tmp_path):
         tm.open(tmp_path)
     with pytest.raises(FileNotFoundError):
         tm.open(tmp_path / "nowhere")
-    Manifest(options={}, source={}, tokenizer=TOKENIZER, dtype="uint16").write(tmp_path)
+    Manifest(options={}, source={}, tokenizer=TOKENIZER, columns=columns_with("uint16")).write(tmp_path)
     with pytest.raises(StoreError, match="interrupted"):
         tm.open(tmp_path)
 
@@ -366,7 +367,7 @@ def test_a_manifest_lasts_through_writing(tmp_path):
         options={"text": "ünï\ud800code", "n": None},
         source={"inputs": ["a\x1b[31m", "\udcff"]},
         tokenizer=TOKENIZER,
-        dtype="uint32",
+        columns=columns_with("uint32"),
         documents=2**60,
         shard_ids=["a"],
         shard_documents=[2**60],
@@ -490,7 +491,7 @@ def big(tmp_path_factory):
             out.write(np.array([i + 1, 7, 8], "<u2").tobytes())
         np.save(shards / f"s{i}.ends.npy", ends)
         piece = {"content": None, "rows": BIG_DOCUMENTS, "documents": BIG_DOCUMENTS}
-        receipt = {"version": 2, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
+        receipt = {"version": 3, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
         (shards / f"s{i}.json").write_bytes(sealed(receipt))
         receipts.append(receipt)
     (folder / SOURCES).write_bytes(Sources(["f"], [BIG_SHARDS], [1] * BIG_SHARDS).as_bytes())
@@ -504,7 +505,7 @@ def write_manifest_of_big(folder: Path, receipts: list[dict]) -> None:
         options={"eos": 0, "bos": None},
         source={"inputs": [], "files": 1, "on_error": "quarantine"},
         tokenizer=TOKENIZER,
-        dtype="uint16",
+        columns=columns_with("uint16"),
         complete=True,
         documents=BIG_DOCUMENTS * BIG_SHARDS,
         tokens=BIG_TOKENS,

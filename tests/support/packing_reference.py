@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenmill.documents import Tokens
 from tokenmill.io.atomic import digest
-from tokenmill.store import Manifest, ShardWriter, content_digest, store_fingerprint
+from tokenmill.store import Manifest, ShardWriter, columns_with, content_digest, store_fingerprint
 from tokenmill.store.sources import SOURCES, Sources
 
 Document = list[int]
@@ -338,7 +338,7 @@ def write_store(
         options={"eos": eos, "bos": None},
         source={"inputs": [], "files": len(rows), "on_error": "quarantine"},
         tokenizer=tokenizer,
-        dtype=dtype,
+        columns=columns_with(dtype),
         complete=True,
         documents=sum(receipt["documents"] for receipt in receipts),
         tokens=sum(receipt["tokens"] for receipt in receipts),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.changes import told
-from tokenmill.building.destination import agree, check_folder, leave_no_litter, shards_are_there, without_own_files
+from tokenmill.building.destination import agree, check_folder, leave_no_litter, without_own_files
 from tokenmill.building.executors.process_pool import executor_for
 from tokenmill.building.progress import Progress
 from tokenmill.building.publish import sweep
@@ -21,7 +21,7 @@ from tokenmill.errors import UsageError
 from tokenmill.events import Explained, Listener
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import check_fields
-from tokenmill.store import Store
+from tokenmill.store import Store, files_are_complete
 
 
 def build(
@@ -113,7 +113,7 @@ def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None)
         published = agree(folder, asked.source, tokenizer, options, asked.force)
         believed = published is not None and published.complete and asked.believes(tokenizer)
         as_it_was = believed and unchanged(folder, asked.source) is not None
-        if published is not None and as_it_was and shards_are_there(folder, published):
+        if published is not None and as_it_was and files_are_complete(folder, published):
             sweep(folder, set(published.shard_ids))
             return up_to_date(Store(folder, published), watch.emit)
         build = Build(folder, asked.source, tokenizer, options, published, [SourceIndex(folder, asked.source)])

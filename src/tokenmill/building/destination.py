@@ -10,15 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tokenmill.building.changes import options_told
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.io.atomic import digest, write_atomically, writing
 from tokenmill.reading import Source
 from tokenmill.store import Manifest, read_manifest
-from tokenmill.store.shard import HEADER_BYTES
 from tokenmill.user_cache import cache_folder
 
 FEW = 64  # inputs; a folder is one, and among more there are only files
@@ -112,24 +109,6 @@ def start_anew(folder: Path) -> None:
     """Without receipts nothing is done, and without its list nothing is known."""
     for path in (*(folder / "shards").glob("*.json"), *folder.glob("seen.*"), folder / "listing.json"):
         path.unlink(missing_ok=True)
-
-
-def shards_are_there(folder: Path, manifest: Manifest) -> bool:
-    """Whether every file of a store is there, in its size: one look into the folder, and no reading."""
-    width = np.dtype(manifest.dtype).itemsize
-    try:
-        with os.scandir(folder / "shards") as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries}
-    except OSError:
-        return False
-    return all((folder / name).exists() for name in manifest.files) and all(
-        sizes.get(f"{shard}.npy") == HEADER_BYTES + tokens * width
-        and sizes.get(f"{shard}.ends.npy") == HEADER_BYTES + documents * 8
-        and f"{shard}.json" in sizes
-        for shard, tokens, documents in zip(
-            manifest.shard_ids, manifest.shard_tokens, manifest.shard_documents, strict=True
-        )
-    )
 
 
 def keep(path: Path, content: bytes) -> str:

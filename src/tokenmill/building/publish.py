@@ -13,13 +13,12 @@ from tokenmill.building.executors.base import Failures
 from tokenmill.building.plan import Task
 from tokenmill.documents import BLANK
 from tokenmill.errors import BuildError
-from tokenmill.io.atomic import beside_of, canonical, digest, sync_folder, write_atomically, writing
-from tokenmill.store import Manifest, content_digest, read_receipt, store_fingerprint
+from tokenmill.io.atomic import canonical, digest, sync_folder, temporary_path, write_atomically, writing
+from tokenmill.store import Manifest, content_digest, has_columns, read_receipt, shard_of_file, store_fingerprint
 from tokenmill.store.shard import sealed
 from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
-_OURS = re.compile(r"[0-9a-f]{24}(\.ends\.npy|\.npy|\.json)(\.[0-9a-f-]+\.tmp)?")
 _HALF_WRITTEN = re.compile(
     r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+|listing|seen)\.[0-9a-f-]+\.tmp"
 )
@@ -47,6 +46,8 @@ def publish(
             receipt = read_receipt(folder / "shards", shard)
             if receipt is None:
                 raise BuildError(f"shard {shard} has no receipt after the build; run it again")
+            if not has_columns(receipt, manifest.columns):
+                raise BuildError(f"the columns of shard {shard} are not those of the store; build with --force")
             contents.append(content_digest(receipt))
             manifest.shard_ids.append(shard)
             manifest.shard_documents.append(receipt["documents"])
@@ -100,7 +101,7 @@ class _Quarantine:
     """quarantine.jsonl: a line for every document left out; replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.beside = path, beside_of(path)
+        self.path, self.beside = path, temporary_path(path)
 
     def __enter__(self) -> _Quarantine:
         import xxhash
@@ -135,7 +136,8 @@ class _Quarantine:
 def sweep(folder: Path, keep: set[str]) -> None:
     """Remove shards no manifest names any more and what a crash left half written; what is not ours is left alone."""
     for path in (folder / "shards").glob("*"):
-        if _OURS.fullmatch(path.name) and (path.name[:24] not in keep or path.name.endswith(".tmp")):
+        shard = shard_of_file(path.name)
+        if shard is not None and (shard not in keep or path.name.endswith(".tmp")):
             path.unlink(missing_ok=True)
     for path in (*folder.glob("*.tmp"), *(folder / "tokenizer").glob("*.tmp")):
         if _HALF_WRITTEN.fullmatch(path.relative_to(folder).as_posix()):

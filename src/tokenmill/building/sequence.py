@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.changes import note_speed
-from tokenmill.building.destination import forget, keep, manifest_of, shards_are_there
+from tokenmill.building.destination import forget, keep, manifest_of
 from tokenmill.building.executors.base import Done, Executor, Failures
 from tokenmill.building.plan import Limit, Task, groups, making, task_of
 from tokenmill.building.publish import each_once, publish, sweep
@@ -27,9 +26,9 @@ from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
 from tokenmill.events import Comparing, FileFailed, Finished, Listener, Planned, Started, UpToDate
-from tokenmill.io.atomic import beside_of, writing
+from tokenmill.io.atomic import writing
 from tokenmill.reading import Piece, Source, text_weight
-from tokenmill.store import Manifest, Store, is_done, read_receipt
+from tokenmill.store import Manifest, Store, columns_with, files_are_complete, is_done, link_shard, read_receipt
 from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
@@ -201,15 +200,7 @@ class Build:
     def _take_shards(self) -> None:
         """Shards that are elsewhere come here by a link, the receipt last; where there are no links, as a copy."""
         for name, shards in self.lent.items():
-            for suffix in (".npy", ".ends.npy", ".json"):
-                there, here = shards / f"{name}{suffix}", self.shards / f"{name}{suffix}"
-                here.unlink(missing_ok=True)
-                try:
-                    os.link(there, here)
-                except OSError:
-                    beside = beside_of(here)
-                    shutil.copyfile(there, beside)
-                    os.replace(beside, here)
+            link_shard(shards, self.shards, name, self.manifest.columns)
 
     def has_receipt(self, task: Task, shards: Path | None = None) -> bool:
         """Whether the shard of a task is there."""
@@ -233,7 +224,7 @@ class Build:
     def _is_published(self) -> bool:
         old = self.published
         shards = [self.shards_of.get(task.id, task.id) for task in self.tasks]
-        if old is None or not old.complete or old.shard_ids != shards or not shards_are_there(self.folder, old):
+        if old is None or not old.complete or old.shard_ids != shards or not files_are_complete(self.folder, old):
             return False
         if self.limit is not None:
             return True
@@ -385,7 +376,7 @@ class Build:
             options=options,
             source={"inputs": list(source.inputs), "files": len(source.files), "on_error": source.on_error},
             tokenizer=facts,
-            dtype=tokenizer.dtype.name,
+            columns=columns_with(tokenizer.dtype),
             source_bytes=source.num_bytes,
         )
 

@@ -22,7 +22,7 @@ import xxhash
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
-from tokenmill.io.atomic import beside_of, canonical, digest, writing
+from tokenmill.io.atomic import canonical, digest, temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.discover import STAT
@@ -122,7 +122,7 @@ class Journal:
     """What one process reads, written down for a build that may not come to its end."""
 
     def __init__(self, folder: Path, way: str, at: int) -> None:
-        self.path, self.way, self.at = beside_of(folder / "seen").with_suffix(".jsonl"), way, at
+        self.path, self.way, self.at = temporary_path(folder / "seen").with_suffix(".jsonl"), way, at
 
     def note(self, task: Task, contents: list[str | None]) -> None:
         """Before the receipt: so that whoever finds the receipt's shard also knows what it was made from."""

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.building.held_pieces import HeldShard
 from tokenmill.building.machine import release_memory, resident_bytes
 from tokenmill.building.plan import CrashHistory, Limit, Task
 from tokenmill.building.task_rows import first_rows, locate, nth_good, safely
@@ -25,7 +24,7 @@ from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_s
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
 from tokenmill.reading import Content, Piece, Source, read_piece, rows_before, text_weight
-from tokenmill.store import ShardWriter
+from tokenmill.store import PieceReader, ShardWriter
 
 CRASHED = "crashed the engine"
 NO_ENDS = np.empty(0, np.int64)
@@ -92,7 +91,7 @@ class TaskRun:
         self.contents: list[str | None] = []
         self.failed: list[dict[str, str]] = []
         self.most_tokens: int | None = None
-        self.held: dict[str, HeldShard | None] = {}
+        self.held: dict[str, PieceReader | None] = {}
         self.pending: list[_Documents] = []
         self.pending_bytes = 0
         self.long: _Long | None = None
@@ -139,14 +138,13 @@ class TaskRun:
             return None
         path, number = piece.held
         if path not in self.held:
-            self.held[path] = HeldShard.opened(Path(path), self.writer.dtype)
+            self.held[path] = PieceReader.open(Path(path), self.writer.columns)
         shard = self.held[path]
         if shard is None:
             return None
         self._encode_pending()
-        entry, first, start = shard.pieces[number], shard.first_documents[number], shard.first_tokens[number]
-        ids, ends = shard.ids[start : start + entry["tokens"]], shard.ends[first : first + entry["documents"]]
-        self.writer.append(Tokens(ids, ends - start))
+        entry = shard.pieces[number]
+        self.writer.append(shard.tokens(number))
         known = {name: entry[name] for name in ("rows", "documents", "tokens", "text_bytes", "content")}
         skips = [Skip(*skip) for skip in entry.get("skips", ())]
         return _PieceCount(**known, special_documents=entry.get("special_documents", 0), skips=skips)

@@ -1,1 +1,1 @@
-"""Files on this machine: atomic writes and locks."""
+"""Writing to the local file system: atomic writes and locks."""

@@ -1,10 +1,9 @@
-"""Writing so that a crash at any moment leaves the old file or the new one, and a full disk is an error."""
+"""Atomic writes: after a crash at any moment there is the old file or the new one. Also canonical JSON and its digest."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,73 +12,60 @@ from typing import Any
 
 import xxhash
 
-from tokenmill.errors import BuildError, CorruptError, TokenmillError
+from tokenmill.errors import BuildError, TokenmillError
 
-CHECK_BLOCK = 4 << 20  # bytes under one checksum
+TEMPORARY_SUFFIX = r"\.[0-9a-f-]+\.tmp"  # as a regular expression: what `temporary_path` adds to a name
 
 
 def canonical(value: Any) -> bytes:
-    """JSON in one spelling, so that equal values are equal bytes."""
+    """JSON with sorted keys and no spaces: equal values are equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def digest(data: bytes) -> str:
+    """XXH3-128 of some bytes, in hex."""
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside, fsync, rename, fsync the folder."""
+    """Replace a file: write a temporary file, fsync, rename, fsync the folder."""
     with writing(path):
-        beside = beside_of(path)
+        temporary = temporary_path(path)
         try:
-            with open(beside, "wb") as out:
+            with open(temporary, "wb") as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(beside, path)
+            os.replace(temporary, path)
         except BaseException:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
 
 
-def beside_of(path: Path) -> Path:
-    """A name for a file on its way, which no other process, thread or machine takes."""
+def temporary_path(path: Path) -> Path:
+    """A path in the same folder that no other process, thread or machine uses."""
     return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into an error that names the path and says how to go on."""
+    """Turn an OSError (disk full, permission denied) into a BuildError that names the path and the remedy."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, TokenmillError):  # something could not be read, and that has been said
+        if isinstance(error, TokenmillError):  # an InputError: reading failed, not writing
             raise
         raise BuildError(
-            f"cannot write {path}: {error.strerror or error}. What was finished is kept; mend it and run the same command"
+            f"cannot write {path}: {error.strerror or error}."
+            " Finished shards are kept; fix this and run the command again"
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power cut."""
+    """fsync a folder, so that renames in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def checked_names(names: list[Any]) -> None:
-    """Shard ids from a file must be plain words: names never lead out of the store's folder."""
-    try:
-        plain = re.fullmatch(
-            r"([0-9a-z][0-9a-z_-]{0,99}\n)*", "\n".join([*names, ""])
-        )  # all at once: there may be a million
-    except TypeError:
-        plain = None
-    if not plain or "\n" in "".join(names):
-        wrong = next(
-            (n for n in names if not isinstance(n, str) or not re.fullmatch(r"[0-9a-z][0-9a-z_-]{0,99}", n)), names
-        )
-        raise CorruptError(f"manifest names a shard {wrong!r}, which no store has; the file is damaged or was forged")

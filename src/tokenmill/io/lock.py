@@ -1,4 +1,4 @@
-"""One build at a time in a folder. The lock is the kernel's: it is gone the moment its holder is."""
+"""One build per folder at a time. The kernel holds the lock and releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TextIO
 from tokenmill.errors import BuildError, LockedError
 from tokenmill.io.atomic import writing
 
-LOOK_AGAIN = 0.2  # seconds between looks at a lock that is waited for
+POLL_SECONDS = 0.2  # between two tries while waiting for the lock
+ATTEMPTS = 6  # `lock_holder` takes the lock for a moment: try for longer than that
 
 
 def lock_holder(folder: Path) -> str | None:
-    """The process that is building in a folder now, if one is."""
+    """The id of the process that is building in a folder, "unknown" if it cannot be read; None if there is none."""
     import fcntl
 
     try:
@@ -33,17 +34,20 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the right to write a store. If another process has it: LockedError; or `wait` is told which, and it is waited for."""
+    """Hold the lock on a folder, which is created if needed.
+
+    If another process has the lock, raise LockedError; or, with `wait`, call `wait(process id)` every 0.2 s until it is free.
+    """
     path = folder / ".lock"
     while True:
         try:
-            handle = _locked(folder, path)
+            handle = _acquire(folder, path)
             break
         except LockedError:
             if wait is None:
                 raise
             wait(lock_holder(folder) or "unknown")
-            time.sleep(LOOK_AGAIN)
+            time.sleep(POLL_SECONDS)
     try:
         with writing(path):
             handle.truncate(0)
@@ -55,11 +59,11 @@ def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Itera
             handle.close()
 
 
-def _locked(folder: Path, path: Path) -> TextIO:
-    """The lock file, opened and locked. A holder may take the file away with the folder: then there is a new one."""
+def _acquire(folder: Path, path: Path) -> TextIO:
+    """Open and lock the file. The previous holder may have removed it together with the folder: then lock a new one."""
     import fcntl
 
-    for attempt in range(6):
+    for attempt in range(ATTEMPTS):
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK | os.X_OK):
@@ -72,7 +76,7 @@ def _locked(folder: Path, path: Path) -> TextIO:
             if path.exists() and os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
                 return handle
         except BlockingIOError:
-            if attempt == 5:  # one who only looks holds it for less than that
+            if attempt == ATTEMPTS - 1:
                 handle.seek(0)
                 holder = handle.read().strip() or "unknown"
                 handle.close()
@@ -83,4 +87,4 @@ def _locked(folder: Path, path: Path) -> TextIO:
             pass
         handle.close()
         time.sleep(0.05)
-    raise LockedError(f"{folder} comes and goes: other builds begin and end in it; choose another folder")
+    raise LockedError(f"other builds keep creating and removing {folder}; choose another folder")

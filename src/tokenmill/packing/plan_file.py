@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import BuildError, CorruptError
-from tokenmill.io.atomic import CHECK_BLOCK, sync_folder, write_atomically, writing
-from tokenmill.store.checksums import as_written
-from tokenmill.store.shard import Column, mapped_column, sealed, unsealed
+from tokenmill.io.atomic import sync_folder, write_atomically, writing
+from tokenmill.store.checksums import CHECK_BLOCK, block_matches
+from tokenmill.store.columns import ColumnWriter, map_column
+from tokenmill.store.shard import sealed, unsealed
 from tokenmill.user_cache import cache_folder
 
 VERSION = 1
@@ -78,7 +78,7 @@ class CheckedColumn:
 
     def _check(self, blocks: Any) -> None:
         for block in blocks:
-            if not as_written(self.values, block, self.sums):
+            if not block_matches(self.values, block, self.sums):
                 raise self._damaged()
             self.unchecked[block] = False
         self.all_checked = not self.unchecked.any()
@@ -114,7 +114,7 @@ def open_plan(folder: Path, key: str) -> RowPlan | None:
 
 def _open_column(folder: Path, key: str, name: str, facts: dict[str, Any]) -> CheckedColumn:
     path = folder / f"{key}.{name}.npy"
-    values = mapped_column(path, np.dtype(facts["dtype"]), facts["count"])
+    values = map_column(path, np.dtype(facts["dtype"]), facts["count"])
     if values is None:
         raise CorruptError(f"{path} is damaged")
     return CheckedColumn(path, folder / f"{key}.json", values, facts["checksums"])
@@ -130,11 +130,11 @@ def write_plan(
     """Write a plan part by part, the receipt last. `facts()` is called when all parts are written."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    columns: dict[str, Column] = {}
+    columns: dict[str, ColumnWriter] = {}
     try:
         for name, dtype in dtypes.items():
             with writing(folder):
-                columns[name] = Column(folder / f"{key}.{name}.npy", np.dtype(dtype))
+                columns[name] = ColumnWriter(folder / f"{key}.{name}.npy", np.dtype(dtype))
         for part in parts:
             for name, values in part.items():
                 with writing(columns[name].path):
@@ -143,7 +143,7 @@ def write_plan(
         for name, column in columns.items():
             with writing(column.path):
                 column_facts[name] = {"dtype": column.dtype.name, "count": column.count, "checksums": column.finish()}
-                os.replace(column.beside, column.path)
+                column.publish()
         with writing(folder):
             sync_folder(folder)
     except BaseException:

@@ -1,52 +1,57 @@
-"""Checksums compared as data is first read: training stops at a damaged shard, by name, instead of learning noise."""
+"""One checksum (XXH3-64) per 4 MiB block of a column: computed while writing, compared while reading."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.errors import CorruptError
-from tokenmill.io.atomic import CHECK_BLOCK
-
-if TYPE_CHECKING:
-    from tokenmill.store.store import Store
+CHECK_BLOCK = 4 << 20  # bytes per checksum
 
 
-def as_written(values: npt.NDArray[Any], block: int, sums: list[str]) -> bool:
-    """Whether a block of 4 MiB of a column is what its checksum was made of."""
+def repair_hint(store: Path) -> str:
+    """What an error about a damaged file tells the user to do."""
+    return f"run: tokenmill verify {store} --repair"
+
+
+class BlockHasher:
+    """Computes the checksums of a stream of bytes, block by block."""
+
+    def __init__(self) -> None:
+        self._complete: list[str] = []
+        self._hash = xxhash.xxh3_64()
+        self._filled = 0  # bytes in the block that is being hashed
+
+    def update(self, data: memoryview) -> None:
+        while len(data):
+            part = data[: CHECK_BLOCK - self._filled]
+            self._hash.update(part)
+            self._filled += len(part)
+            data = data[len(part) :]
+            if self._filled == CHECK_BLOCK:
+                self._complete.append(self._hash.hexdigest())
+                self._hash, self._filled = xxhash.xxh3_64(), 0
+
+    def copy(self) -> BlockHasher:
+        """An independent copy, to return to after a rollback."""
+        other = BlockHasher()
+        other._complete, other._hash, other._filled = list(self._complete), self._hash.copy(), self._filled
+        return other
+
+    def checksums(self) -> list[str]:
+        """The checksums of all blocks, including an incomplete last one."""
+        return [*self._complete, self._hash.hexdigest()] if self._filled else list(self._complete)
+
+
+def block_count(nbytes: int) -> int:
+    """How many checksums a column of `nbytes` has."""
+    return -(-nbytes // CHECK_BLOCK)
+
+
+def block_matches(values: npt.NDArray[Any], block: int, checksums: list[str]) -> bool:
+    """Whether one block of a column matches its checksum."""
     data = values.view(np.uint8)[block * CHECK_BLOCK : (block + 1) * CHECK_BLOCK]
-    return block < len(sums) and xxhash.xxh3_64_hexdigest(data) == sums[block]
-
-
-class FirstTouch:
-    """Which blocks of which shards were compared already. A block of 4 MiB takes some 0.4 ms, once."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._shards: dict[int, tuple[list[str], set[int]]] = {}  # checksums, and blocks that were not compared yet
-
-    def ids(self, shard: int, start: int, stop: int, values: npt.NDArray[Any]) -> None:
-        """Compare the blocks that hold ids `start` to `stop` of a shard, unless they were."""
-        known = self._shards.get(shard)
-        if known is None:
-            sums = self.store.receipt_of(shard)["checksums"]["ids"]
-            known = self._shards.setdefault(shard, (sums, set(range(len(sums)))))  # two threads may come here at once
-        sums, left = known
-        if left:
-            for block in range(start * values.itemsize // CHECK_BLOCK, (stop * values.itemsize - 1) // CHECK_BLOCK + 1):
-                if block in left:
-                    self._compare(shard, ".npy", values, block, sums)
-                    left.discard(block)
-
-    def ends(self, shard: int, values: npt.NDArray[np.int64]) -> None:
-        """Compare all ends of a shard."""
-        for block, _ in enumerate(sums := self.store.receipt_of(shard)["checksums"]["ends"]):
-            self._compare(shard, ".ends.npy", values, block, sums)
-
-    def _compare(self, shard: int, suffix: str, values: npt.NDArray[Any], block: int, sums: list[str]) -> None:
-        if not as_written(values, block, sums):
-            path = self.store.path / "shards" / f"{self.store.manifest.shard_ids[shard]}{suffix}"
-            raise CorruptError(f"{path} is damaged (block {block}); run: tokenmill verify {self.store.path} --repair")
+    return block < len(checksums) and xxhash.xxh3_64_hexdigest(data) == checksums[block]

@@ -1,50 +1,85 @@
-"""Is every bit still what it was? Reads the whole store once."""
+"""Verification: compare a store with its checksums, or, much faster, its files with their expected sizes."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tokenmill.errors import CorruptError
 from tokenmill.io.atomic import digest
 from tokenmill.io.checked_lines import damaged_lines
-from tokenmill.store.manifest import NAME, read_manifest
-from tokenmill.store.shard import Damage, check_shard, receipt_path, unsealed
+from tokenmill.store.columns import ColumnSpec, column_path, file_bytes, receipt_path
+from tokenmill.store.manifest import NAME, Manifest, read_manifest
+from tokenmill.store.shard import Damage, check_shard, has_columns, unsealed
 
 
 def verify_store(folder: Path) -> list[Damage]:
-    """Everything that differs from its checksum. Runs on a few threads; memory is a few blocks."""
+    """Read a whole store and return everything that differs from its checksums. Uses four threads and a few MB."""
     try:
         manifest = read_manifest(folder)
     except CorruptError as error:
         return [Damage(NAME, str(error))]
     if not manifest.complete and not manifest.failed:
         return [Damage(NAME, "the build of this store was interrupted; run it again to finish it")]
-    found: list[Damage] = []
+    damages = _check_files(folder, manifest)
+    with ThreadPoolExecutor(4) as pool:
+        check = partial(_check_shard, folder / "shards", manifest.columns)
+        for found in pool.map(check, manifest.shard_ids, manifest.receipts):
+            damages += found
+    return damages + [
+        Damage("events.jsonl", f"line {number} is damaged") for number in damaged_lines(folder / "events.jsonl")
+    ]
+
+
+def _check_files(folder: Path, manifest: Manifest) -> list[Damage]:
+    """Compare the files that the manifest lists beside the shards: the tokenizer, the sources, the quarantine."""
+    damages = []
     for name, expected in manifest.files.items():
-        path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CorruptError(f"{folder / NAME} names a file outside the store: {name!r}")
         try:
-            if digest(path.read_bytes()) != expected:
-                found.append(Damage(name, "damaged: its checksum does not match"))
+            if digest((folder / name).read_bytes()) != expected:
+                damages.append(Damage(name, "damaged: its checksum does not match"))
         except OSError as error:
-            found.append(Damage(name, error.strerror or str(error)))
-    with ThreadPoolExecutor(4) as pool:
-        pairs = zip(manifest.shard_ids, manifest.receipts, strict=True)
-        for damages in pool.map(lambda pair: _check(folder / "shards", *pair), pairs):
-            found += damages
-    found += [Damage("events.jsonl", f"line {number} is damaged") for number in damaged_lines(folder / "events.jsonl")]
-    return found
+            damages.append(Damage(name, error.strerror or str(error)))
+    return damages
 
 
-def _check(shards: Path, shard_id: str, expected: str) -> list[Damage]:
-    name = f"shards/{shard_id}.json"
+def _check_shard(shards: Path, columns: Sequence[ColumnSpec], shard_id: str, receipt_digest: str) -> list[Damage]:
+    path = receipt_path(shards, shard_id)
+    name = f"shards/{path.name}"
     try:
-        raw = receipt_path(shards, shard_id).read_bytes()
+        raw = path.read_bytes()
     except OSError as error:
         return [Damage(name, error.strerror or str(error), shard_id)]
     receipt = unsealed(raw, shard_id)
-    if receipt is None or digest(raw) != expected:
+    if receipt is None or digest(raw) != receipt_digest:
         return [Damage(name, "the receipt is damaged: its checksum does not match", shard_id)]
+    if not has_columns(receipt, columns):
+        return [Damage(name, "the receipt is damaged: its columns are not those of the manifest", shard_id)]
     return check_shard(shards, receipt)
+
+
+def files_are_complete(folder: Path, manifest: Manifest) -> bool:
+    """Whether every file of a store exists, in its full size. Lists one folder and reads no file."""
+    shards = folder / "shards"
+    try:
+        with os.scandir(shards) as entries:
+            sizes = {entry.name: entry.stat().st_size for entry in entries}
+    except OSError:
+        return False
+    if not all((folder / name).exists() for name in manifest.files):
+        return False
+    counts = zip(manifest.shard_ids, manifest.shard_documents, manifest.shard_tokens, strict=True)
+    return all(
+        receipt_path(shards, shard_id).name in sizes
+        and all(
+            sizes.get(column_path(shards, shard_id, column.name).name)
+            == file_bytes(column.dtype, column.length(documents=documents, tokens=tokens))
+            for column in manifest.columns
+        )
+        for shard_id, documents, tokens in counts
+    )

@@ -1,4 +1,4 @@
-"""A hold on a store of the cache: while it lasts, in whatever process, the store is not removed."""
+"""Leases on stores in the cache: a store that any process has a lease on is not removed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import finalize
 
-USED = ".used"  # whose time says when the store was used last, and whose lock that it is now
+USED = ".used"  # a shared lock on this file is a lease; its modification time is when the store was last used
 
 
-class _Hold:
+class Lease:
+    """A shared lock that ends when this object is garbage collected, or when the process ends."""
+
     def __init__(self, handle: int) -> None:
         finalize(self, os.close, handle)
 
 
-def hold(path: Path, *, used: bool = True) -> object:
-    """Hold a store of the cache until the result is let go, and mark it as used now. None where that is not possible."""
+def hold(path: Path, *, used: bool = True) -> Lease | None:
+    """Take a lease on a store in the cache and, with `used`, record that it is used now. None if that is not possible."""
     import fcntl
 
-    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # who may only read a store holds it all the same
+    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # a reader without write permission also gets a lease
         with suppress(OSError):
             handle = os.open(path / USED, flags, 0o666)
-            held = _Hold(handle)
-            fcntl.flock(handle, fcntl.LOCK_SH)  # who removes it has it for a moment; then it is gone
+            lease = Lease(handle)
+            fcntl.flock(handle, fcntl.LOCK_SH)  # waits while another process removes the store
             with suppress(OSError):
                 if used:
                     os.utime(handle)
-            return held
+            return lease
     return None

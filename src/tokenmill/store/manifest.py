@@ -1,41 +1,47 @@
-"""manifest.json: what a store is, which shards it holds and in which order. Replaced whole, or not at all."""
+"""manifest.json: the options, tokenizer and totals of a store, and its shards in order. Always replaced as a whole."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
-from tokenmill.io.atomic import canonical, checked_names, digest, write_atomically
+from tokenmill.io.atomic import canonical, digest, write_atomically
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec
 
 FORMAT = "tokenmill-store"
-VERSION = 2
+VERSION = 3
 NAME = "manifest.json"
 TRIAL = ("max_rows", "max_documents", "max_tokens")  # options that stop a build early
+TOKENIZER_KEYS = frozenset(
+    ("name", "fingerprint", "vocab_size", "engine", "engine_version", "proof", "eos_id", "bos_id")
+)
 SEAL = b',\n"checksum": '
+_SHARD_ID = r"[0-9a-z][0-9a-z_-]{0,99}"
 
 
 def trial_of(options: dict[str, Any]) -> dict[str, int]:
-    """Where a build with these options stops early; nothing for one of the whole."""
+    """The options that make a build stop early; empty for a complete build."""
     return {name: limit for name in TRIAL if (limit := options.get(name)) is not None}
 
 
 @dataclass(slots=True, kw_only=True)
 class Manifest:
-    """The whole of a store in numbers. Shards are columns, so that a million of them still open quickly.
+    """A store in numbers. What is known of each shard is in parallel lists, so that a million shards open quickly.
 
-    `options` is what the tokens depend on beside the input; `source` says where the input came from. `row_starts` gives
-    the row number, in its file, at which a shard's first piece begins. `fingerprint` covers the tokens and the
-    tokenizer and nothing else: no name, no date, no path.
+    `options` are the build options that the tokens depend on; `source` is where the input came from. `columns` are the
+    columns of every shard. `row_starts` is the row, in its file, of the first row of each shard. `receipts` are the digests
+    of the receipts, `files` those of the other files. `fingerprint` covers the data and the tokenizer, not names or dates.
     """
 
     options: dict[str, Any]
     source: dict[str, Any]
     tokenizer: dict[str, Any]
-    dtype: str
+    columns: tuple[ColumnSpec, ...]
     complete: bool = False
     documents: int = 0
     tokens: int = 0
@@ -52,19 +58,25 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the token ids."""
+        return next(column.dtype for column in self.columns if column.name == IDS)
+
     def write(self, folder: Path) -> None:
-        body = {"format": FORMAT, "version": VERSION} | {name: getattr(self, name) for name in self.__slots__}
-        unsealed = _pretty(body)
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["columns"] = [asdict(column) for column in self.columns]
+        unsealed = _pretty({"format": FORMAT, "version": VERSION} | values)
         write_atomically(folder / NAME, unsealed + _seal(unsealed))
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check a manifest; any damage to it is found here."""
+    """Read and check a manifest. Raises MissingStoreError, CorruptError, or StoreError for another format version."""
     path = folder / NAME
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise MissingStoreError(f"no token store at {folder} (there is no {NAME} in it)") from None
+        raise MissingStoreError(f"no token store at {folder} (it has no {NAME})") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     remedy = "run the build again with the same arguments: it keeps every finished shard"
@@ -73,74 +85,85 @@ def read_manifest(folder: Path) -> Manifest:
         del body["checksum"]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise CorruptError(f"{path} is damaged; {remedy}") from None
-    if body.get("format") != FORMAT:
+    if body.pop("format", None) != FORMAT:
         raise CorruptError(f"{path} is not the manifest of a token store; {remedy}")
     unsealed = raw[: raw.rfind(SEAL)]
-    sound = raw == unsealed + _seal(unsealed)  # over the bytes as they are: a million shards are not written out again
-    if sound and body.get("version") != VERSION:
-        older = isinstance(body.get("version"), int) and body["version"] < VERSION
+    if raw != unsealed + _seal(unsealed):  # over the bytes of the file, which is quicker than writing the JSON again
+        raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
+    version = body.pop("version", None)
+    if version != VERSION:
+        older = isinstance(version, int) and version < VERSION
         raise StoreError(
-            f"{path}: store format {body.get('version')}, but this tokenmill reads {VERSION};"
+            f"{path}: store format {version}, but this tokenmill reads {VERSION};"
             f" {'build it again with --force' if older else 'upgrade tokenmill'}"
         )
-    if not sound:
-        raise CorruptError(f"{path} is damaged: its checksum does not match; {remedy}")
-    del body["format"], body["version"]
     try:
         manifest = Manifest(**body)
-        _check_shape(manifest)
+        manifest.columns = tuple(ColumnSpec(**column) for column in body["columns"])
+        _check_columns(manifest)
+        _check_shards(manifest)
+        _check_tables(manifest)
+    except CorruptError:
+        raise
     except (TypeError, KeyError, ValueError) as error:
-        if isinstance(error, CorruptError):
-            raise
-        raise CorruptError(f"{path} is not a manifest of this version ({error}); {remedy}") from None
+        raise CorruptError(f"{path} is not a manifest of format {VERSION} ({error}); {remedy}") from None
     return manifest
 
 
-def _check_shape(manifest: Manifest) -> None:
-    """Refuse what no build writes, before anything relies on it."""
+def _check_columns(manifest: Manifest) -> None:
+    names = [column.name for column in manifest.columns]
+    if not {IDS, ENDS} <= set(names) or len(set(names)) < len(names):
+        raise ValueError(f"columns {', '.join(names)}")
+
+
+def _check_shards(manifest: Manifest) -> None:
+    """The lists of shards: of the right types, equally long, and adding up to the totals."""
     for name in ("shard_documents", "shard_tokens", "row_starts"):
-        column = getattr(manifest, name)
-        if not isinstance(column, list) or any(type(n) is not int or n < 0 for n in column):
+        counts = getattr(manifest, name)
+        if not isinstance(counts, list) or any(type(count) is not int or count < 0 for count in counts):
             raise ValueError(f"{name} is not a list of counts")
     for name in ("shard_ids", "receipts"):
         if not isinstance(getattr(manifest, name), list):
             raise ValueError(f"{name} is not a list")
-    columns = (manifest.shard_documents, manifest.shard_tokens, manifest.row_starts, manifest.receipts)
-    if any(len(column) != len(manifest.shard_ids) for column in columns):
-        raise ValueError("the columns of shards differ in length")
+    lists = (manifest.shard_documents, manifest.shard_tokens, manifest.row_starts, manifest.receipts)
+    if any(len(values) != len(manifest.shard_ids) for values in lists):
+        raise ValueError("the lists of shards differ in length")
     if (manifest.documents, manifest.tokens) != (sum(manifest.shard_documents), sum(manifest.shard_tokens)):
         raise ValueError("the totals are not the sums of the shards")
-    if manifest.dtype not in ("uint16", "uint32"):
-        raise ValueError(f"dtype {manifest.dtype!r}")
+    _check_shard_ids(manifest.shard_ids)
+
+
+def _check_shard_ids(ids: list[Any]) -> None:
+    """Shard ids become file names, and must not lead out of the folder of the store."""
+    try:
+        plain = re.fullmatch(f"({_SHARD_ID}\n)*", "\n".join([*ids, ""]))  # one match: there may be a million
+    except TypeError:
+        plain = None
+    if not plain or "\n" in "".join(ids):
+        wrong = next((name for name in ids if not isinstance(name, str) or not re.fullmatch(_SHARD_ID, name)), ids)
+        raise CorruptError(f"the manifest names a shard {wrong!r}, which is not a shard id: it is damaged or forged")
+
+
+def _check_tables(manifest: Manifest) -> None:
     for name in ("options", "source", "tokenizer", "quarantined", "files"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"{name} is not a table")
-    missing = {
-        "name",
-        "fingerprint",
-        "vocab_size",
-        "engine",
-        "engine_version",
-        "proof",
-        "eos_id",
-        "bos_id",
-    } - manifest.tokenizer.keys()
+    missing = TOKENIZER_KEYS - manifest.tokenizer.keys()
     if missing:
         raise ValueError(f"the tokenizer lacks {', '.join(sorted(missing))}")
-    checked_names(manifest.shard_ids)
 
 
 def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shards: list[str]) -> str:
-    """The root fingerprint: the tokenizer's, the ids put around documents, and each shard's content, in order."""
+    """The fingerprint of a store: of the tokenizer, the ids around documents ([bos, eos]) and the shards' contents."""
     return hashlib.sha256(canonical([FORMAT, 1, tokenizer, around, dtype, shards])).hexdigest()[:32]
 
 
 def _pretty(body: dict[str, Any]) -> bytes:
-    """One line a key: short enough to read, quick enough to parse. The seal closes it."""
+    """JSON with one line per key, without the closing brace: `_seal` ends it."""
     lines = (f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())
     return ("{\n" + ",\n".join(lines)).encode()
 
 
 def _seal(unsealed: bytes) -> bytes:
-    """The last lines of a manifest: a checksum over all bytes before them."""
+    """The end of a manifest: a checksum over all bytes before it."""
     return SEAL + f'"{digest(unsealed)}"\n}}\n'.encode()

@@ -1,12 +1,12 @@
-"""A finished store: documents as zero-copy arrays, opened in milliseconds whatever its size."""
+"""A finished store: documents as zero-copy arrays. Opening takes milliseconds, whatever its size."""
 
 from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.documents import BLANK
-from tokenmill.errors import CorruptError, StoreError
-from tokenmill.store.checksums import FirstTouch
-from tokenmill.store.lease import USED, hold
+from tokenmill.errors import CorruptError, StoreError, UsageError
+from tokenmill.store.checksums import repair_hint
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
+from tokenmill.store.first_touch import FirstTouch
+from tokenmill.store.integrity import verify_store
+from tokenmill.store.lease import USED, Lease, hold
 from tokenmill.store.manifest import Manifest, read_manifest
-from tokenmill.store.shard import Damage, open_column, read_receipt
+from tokenmill.store.shard import Damage, require_receipt
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
 if TYPE_CHECKING:
@@ -28,11 +31,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-OPEN_COLUMNS = 4096  # mapped at once; the kernel allows a process some 65,000 maps, and each holds a file open
+OPEN_COLUMNS = 4096  # files mapped at once; the kernel allows about 65,000 maps per process, and each keeps a file open
 
 
 class Location(NamedTuple):
-    """Where a document came from: the file, and its row (line, record) in it, from 0."""
+    """Where a document came from: the file, and the row (line, record) in it, counted from 0."""
 
     file: str
     row: int
@@ -40,7 +43,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTokenizer:
-    """The tokenizer a store was made with. `tm.load_tokenizer(info.path)` brings it to life."""
+    """The tokenizer a store was built with. `tm.load_tokenizer(store.tokenizer.path)` loads it."""
 
     name: str
     fingerprint: str
@@ -52,10 +55,11 @@ class StoredTokenizer:
 
 
 class Store:
-    """Tokens at rest. `store[i]` is document i, `len(store)` how many there are.
+    """A token store: `store[i]` is the ids of document i, `len(store)` the number of documents.
 
-    Opening reads the manifest and nothing else. Documents are views into mapped files: no copy, no load, safe to share
-    among processes. Arrays are read-only.
+    Opening reads only the manifest. Arrays are read-only views of memory-mapped files: nothing is copied or loaded, and
+    several processes can share them. `sources` is another sources.json for the same contents. `lease` is kept as long as
+    the store is. With `first_touch`, blocks are compared with their checksums before they are first used.
     """
 
     def __init__(
@@ -65,24 +69,26 @@ class Store:
         *,
         first_touch: bool = False,
         sources: Path | None = None,
-        held: object = None,
+        lease: Lease | None = None,
     ) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.held = held  # kept for as long as this store is
-        self.sources_path = sources or path / SOURCES  # the same contents may go by other names
-        self.first_touch = FirstTouch(self) if first_touch else None
+        self.path, self.manifest, self.lease = path, manifest, lease
+        self._shards = path / "shards"
+        self.columns: dict[str, ColumnSpec] = {column.name: column for column in manifest.columns}
+        self.sources_path = sources or path / SOURCES
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
-        self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all
+        self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
         self.token_starts = [0, *self.token_ends]
         self._mapping = Lock()
-        self.mapped_ids: dict[int, npt.NDArray[Any]] = {}
-        self.mapped_ends: dict[int, npt.NDArray[Any]] = {}
+        self.mapped: dict[str, dict[int, npt.NDArray[Any]]] = {name: {} for name in self.columns}  # by column and shard
+        self._ids, self._ends = self.mapped[IDS], self.mapped[ENDS]
+        self.first_touch: dict[str, FirstTouch] | None = None
+        if first_touch:
+            self.first_touch = {name: FirstTouch(self._shards, manifest.shard_ids, name) for name in self.columns}
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
 
     def with_first_touch(self) -> Store:
-        """The same store, which compares each block with its checksum before it hands on the first token of it."""
-        return Store(self.path, self.manifest, first_touch=True, sources=self.sources_path, held=self.held)
+        """The same store, which compares each block with its checksum before it is first used."""
+        return Store(self.path, self.manifest, first_touch=True, sources=self.sources_path, lease=self.lease)
 
     def __len__(self) -> int:
         return self.manifest.documents
@@ -109,8 +115,9 @@ class Store:
                 start = end
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy for another process maps the files itself; no token travels."""
-        return _again, (self.path, self.manifest, self.first_touch is not None, self.sources_path)
+        """Pickle the manifest and no data: the copy maps the files itself."""
+        copy = partial(Store, first_touch=self.first_touch is not None, sources=self.sources_path)
+        return copy, (self.path, self.manifest)
 
     def __repr__(self) -> str:
         return (
@@ -128,21 +135,27 @@ class Store:
 
     @cached_property
     def maps_all(self) -> bool:
-        """Whether all shards may be mapped at once; if not, a slice that is held keeps a file open."""
-        return self.num_shards <= _columns_at_once()
+        """Whether all shards may be mapped at once. If not, callers copy slices: a slice in use keeps its file open."""
+        return self.num_shards <= self._most_mapped
+
+    @cached_property
+    def _most_mapped(self) -> int:
+        """How many shards may be mapped at once: all columns together take at most half of the files a process may open."""
+        return _open_files() // len(self.columns)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Of the token ids."""
         return np.dtype(self.manifest.dtype)
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same tokens by the same tokenizer, however and wherever they were built."""
+        """Equal for equal data from the same tokenizer, no matter where and how it was built."""
         return self.manifest.fingerprint
 
     @property
     def complete(self) -> bool:
-        """False while some input file could not be read; `failed` names them."""
+        """False if some input files could not be read; `failed` lists them."""
         return self.manifest.complete
 
     @property
@@ -164,20 +177,20 @@ class Store:
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens per document, 8 bytes each; read from the shards' ends on first use."""
+        """Tokens per document. Reads all ends on first use and takes 8 bytes per document."""
         parts = [np.diff(self.ends_of(shard), prepend=0) for shard in range(self.num_shards)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     @cached_property
     def stream_ends(self) -> npt.NDArray[np.int64]:
-        """Where each document ends in the stream of all tokens, 8 bytes each; read from the shards' ends on first use."""
+        """Where each document ends in the stream of all tokens. Reads all ends on first use; 8 bytes per document."""
         parts = [self.ends_of(shard) + self.token_starts[shard] for shard in range(self.num_shards)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def document_at(self, token: int) -> tuple[int, int]:
-        """Which document a token of the stream belongs to, and which of its tokens it is."""
+        """The document that a token of the stream belongs to, and the position of the token in it."""
         if not 0 <= token < self.num_tokens:
-            raise IndexError(f"token {token} of a store of {self.num_tokens} tokens")
+            raise IndexError(f"token {token} of a store with {self.num_tokens} tokens")
         shard = bisect_right(self.token_ends, token)
         ends, local = self.ends_of(shard), token - self.token_starts[shard]
         number = int(ends.searchsorted(local, "right"))
@@ -185,7 +198,7 @@ class Store:
         return before + number, local - (int(ends[number - 1]) if number else 0)
 
     def locate(self, index: int) -> Location:
-        """The file and row a document came from: arithmetic over one receipt."""
+        """The file and row a document came from. Reads one receipt."""
         shard, local = self._find(index)
         for piece in self.pieces(shard):
             if local < piece["documents"]:
@@ -194,7 +207,7 @@ class Store:
         raise CorruptError(f"{self.path}: the receipt of shard {self.manifest.shard_ids[shard]} lacks document {index}")
 
     def quarantine(self) -> Iterator[dict[str, Any]]:
-        """Every document that was left out: file, row, reason, and a detail where there is one. Reads every receipt."""
+        """Every quarantined document: file, row, reason and, where there is one, a detail. Reads all receipts."""
         for shard in range(self.num_shards):
             for piece in self.pieces(shard):
                 for row, count, reason, detail in piece.get("skips", ()):
@@ -202,114 +215,136 @@ class Store:
                         entry = {"file": piece["file"], "row": piece["row"] + row + i, "reason": reason}
                         yield entry | ({"detail": detail} if detail else {})
 
-    def to_arrow(self) -> pa.ChunkedArray:
-        """Every document as a list of ids, one chunk a shard, over the mapped files: no token is copied."""
+    @overload
+    def to_arrow(self) -> pa.ChunkedArray: ...
+
+    @overload
+    def to_arrow(self, columns: Sequence[str]) -> pa.Table: ...
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.ChunkedArray | pa.Table:
+        """Every document as a list of ids, one chunk per shard. The ids are not copied.
+
+        With `columns`, a table of these columns with one row per document: a per-token column is a column of lists.
+        """
         import pyarrow as pa
 
-        chunks = []
+        if columns is None:
+            return self._chunks(IDS)
+        return pa.table({name: self._chunks(name) for name in columns})
+
+    def _chunks(self, name: str) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        from tokenmill.store.arrow_views import arrow_lists, arrow_values
+
+        spec, chunks = self.spec(name), []
         for shard in range(self.num_shards):
-            offsets = np.concatenate(([0], self.ends_of(shard)))
-            ids = self.ids_of(shard)
-            values = pa.Array.from_buffers(pa.from_numpy_dtype(ids.dtype), len(ids), [None, pa.py_buffer(ids)])
-            chunks.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values))
-        return pa.chunked_array(chunks, pa.large_list(pa.from_numpy_dtype(self.dtype)))
+            values = self.column(name, shard)
+            if spec.per == "token":
+                chunks.append(arrow_lists(values, self.ends_of(shard)))
+            else:
+                chunks.append(arrow_values(values if self.maps_all else values.copy()))
+        dtype = pa.from_numpy_dtype(np.dtype(spec.dtype))
+        return pa.chunked_array(chunks, pa.large_list(dtype) if spec.per == "token" else dtype)
 
     def verify(self) -> list[Damage]:
-        """Read everything and compare it with its checksums; an empty list means not one bit differs."""
-        from tokenmill.store.integrity import verify_store
-
+        """Read everything and compare it with its checksums. An empty list means that all checksums match."""
         return verify_store(self.path)
 
     def _find(self, index: int) -> tuple[int, int]:
+        """The shard of a document, and its number in the shard."""
         count = len(self)
-        wanted = index + count if index < 0 else index
-        if not 0 <= wanted < count:
-            raise IndexError(f"document {index} of a store of {count} documents")
-        shard = int(np.searchsorted(self._document_ends, wanted, side="right"))
+        number = index + count if index < 0 else index
+        if not 0 <= number < count:
+            raise IndexError(f"document {index} of a store with {count} documents")
+        shard = int(np.searchsorted(self._document_ends, number, side="right"))
         before = int(self._document_ends[shard - 1]) if shard else 0
-        return shard, wanted - before
+        return shard, number - before
 
     def ids_of(self, shard: int) -> npt.NDArray[Any]:
         """The ids of one shard, mapped."""
-        column = self.mapped_ids.get(shard)
-        if column is None:
-            column = self._column(shard, ".npy", self.dtype, self.manifest.shard_tokens[shard], self.mapped_ids)
-        return column
+        values = self._ids.get(shard)
+        return self._map(IDS, shard) if values is None else values
 
     def ends_of(self, shard: int) -> npt.NDArray[np.int64]:
-        """Where the documents of one shard end in it, mapped."""
-        column = self.mapped_ends.get(shard)
-        if column is None:
-            count = self.manifest.shard_documents[shard]
-            column = self._column(shard, ".ends.npy", np.dtype(np.int64), count, self.mapped_ends)
-        return column
+        """Where each document of one shard ends in it, mapped."""
+        values = self._ends.get(shard)
+        return self._map(ENDS, shard) if values is None else values
 
-    def _column(
-        self, shard: int, suffix: str, dtype: np.dtype[Any], count: int, mapped: dict[int, npt.NDArray[Any]]
-    ) -> npt.NDArray[Any]:
-        """Map a column; where many are mapped, the one that has been for longest is given up."""
-        path = self.path / "shards" / f"{self.manifest.shard_ids[shard]}{suffix}"
-        column = open_column(path, dtype, count)
-        if self.first_touch is not None and mapped is self.mapped_ends:
-            self.first_touch.ends(shard, column)
+    def column(self, name: str, shard: int) -> npt.NDArray[Any]:
+        """Any column of one shard, mapped: a value per token or per document, as `columns[name].per` says.
+
+        With first touch, a per-document column is checked here; of a per-token column `stream.slices` checks what it reads.
+        """
+        self.spec(name)
+        values = self.mapped[name].get(shard)
+        return self._map(name, shard) if values is None else values
+
+    def spec(self, name: str) -> ColumnSpec:
+        """The spec of a column. Raises UsageError if the store does not have it."""
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise UsageError(f"{self.path} has no column {name!r}; its columns are {', '.join(self.columns)}") from None
+
+    def _map(self, name: str, shard: int) -> npt.NDArray[Any]:
+        """Map a column of a shard. If too many are mapped, unmap the one that was mapped first."""
+        spec, mapped = self.columns[name], self.mapped[name]
+        documents, tokens = self.manifest.shard_documents[shard], self.manifest.shard_tokens[shard]
+        length = spec.length(documents=documents, tokens=tokens)
+        values = open_column(self._path(name, shard), np.dtype(spec.dtype), length)
+        if self.first_touch is not None and spec.per == "document":
+            self.first_touch[name].check(shard, 0, length, values)
         with self._mapping:
-            if len(mapped) >= _columns_at_once():
+            if len(mapped) >= self._most_mapped:
                 del mapped[next(iter(mapped))]
-            mapped[shard] = column
-        return column
+            mapped[shard] = values
+        return values
+
+    def _path(self, name: str, shard: int) -> Path:
+        return column_path(self._shards, self.manifest.shard_ids[shard], name)
 
     def pieces(self, shard: int) -> list[dict[str, Any]]:
-        """The stretches of files that one shard was made from: file, first row, rows, documents, what was left out."""
+        """The parts of files that one shard was built from: file, first row, rows, documents, skipped rows."""
         pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
         if len(pieces) != len(names):
             raise CorruptError(
-                f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]};"
-                f" run: tokenmill verify {self.path} --repair"
+                f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]}; {repair_hint(self.path)}"
             )
-        found: list[dict[str, Any]] = []
+        located: list[dict[str, Any]] = []
         row = self.manifest.row_starts[shard]
         for name, piece in zip(names, pieces, strict=True):
-            if found:
-                row = row + found[-1]["rows"] if found[-1]["file"] == name else 0
-            found.append({**piece, "file": name, "row": row})
-        return found
+            if located:
+                row = row + located[-1]["rows"] if located[-1]["file"] == name else 0
+            located.append({**piece, "file": name, "row": row})
+        return located
 
     @cached_property
     def _sources(self) -> Sources:
         return read_sources(self.sources_path if self.sources_path.exists() else self.path / SOURCES)
 
     def receipt_of(self, shard: int) -> dict[str, Any]:
-        """The receipt of one shard: which documents of which files."""
+        """The receipt of one shard. The last one read is cached."""
         last = self._last_receipt
         if last is not None and last[0] == shard:
             return last[1]
-        shard_id = self.manifest.shard_ids[shard]
-        receipt = read_receipt(self.path / "shards", shard_id)
-        if receipt is None:
-            raise CorruptError(
-                f"{self.path}: the receipt of shard {shard_id} is missing or damaged;"
-                f" run: tokenmill verify {self.path} --repair"
-            )
+        receipt = require_receipt(self._shards, self.manifest.shard_ids[shard])
         self._last_receipt = shard, receipt
         return receipt
 
 
-def _again(path: Path, manifest: Manifest, first_touch: bool, sources: Path) -> Store:
-    return Store(path, manifest, first_touch=first_touch, sources=sources)
-
-
-def _columns_at_once() -> int:
-    """Of ids and of ends: together at most half of the files this process may open."""
+def _open_files() -> int:
+    """How many columns a process may keep mapped."""
     try:
         import resource
 
-        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)) // 2
+        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     except (ImportError, OSError, ValueError):
-        return 128
+        return 256
 
 
 def _row_of(local: int, skips: Any) -> int:
-    """The row of the local-th document of a piece, past the rows that gave none."""
+    """The row of a document of a piece, given its number: rows without a document are skipped."""
     row = local
     for first, count, *_ in skips:
         if first > row:
@@ -319,7 +354,7 @@ def _row_of(local: int, skips: Any) -> int:
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
-    """Open a store. Costs milliseconds; the price does not grow with the tokens."""
+    """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it."""
     folder = Path(path)
     manifest = read_manifest(folder)
     if not manifest.complete:
@@ -330,4 +365,4 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         warnings.warn(
             f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=2
         )
-    return Store(folder, manifest, held=hold(folder) if (folder / USED).exists() else None)
+    return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenmill.building.source_index import noted
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
-from tokenmill.io.atomic import beside_of
+from tokenmill.io.atomic import temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
 from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.lease import USED
@@ -150,7 +150,7 @@ def _removed(kept: Kept) -> bool:
     """Whether it is gone now: in one step for whoever looks. Not what another process holds or builds."""
     try:
         with _alone(kept):
-            away = beside_of(kept.path)
+            away = temporary_path(kept.path)
             os.rename(kept.path, away)
     except (LockedError, FileNotFoundError):
         return False

@@ -24,7 +24,7 @@ from typing import Any
 
 from tokenmill.building.api import build_in
 from tokenmill.building.changes import cost, looks_told, options_told, tokenizer_told, told
-from tokenmill.building.destination import manifest_of, shards_are_there, start_anew, without_own_files
+from tokenmill.building.destination import manifest_of, start_anew, without_own_files
 from tokenmill.building.executors.process_pool import executor_for
 from tokenmill.building.plan import making
 from tokenmill.building.progress import Progress, watching
@@ -34,11 +34,11 @@ from tokenmill.building.source_index import SourceIndex, noted, unchanged
 from tokenmill.encoding import Tokenizer, load_definition
 from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.events import Explained, Listener, Waiting
-from tokenmill.io.atomic import beside_of, canonical, digest, write_atomically, writing
+from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import check_fields
-from tokenmill.store import Store, read_manifest, verify_store
-from tokenmill.store.lease import USED, hold
+from tokenmill.store import Store, files_are_complete, read_manifest, verify_store
+from tokenmill.store.lease import USED, Lease, hold
 from tokenmill.store.manifest import trial_of
 from tokenmill.store.sources import SOURCES
 from tokenmill.user_cache import cache_folder
@@ -174,7 +174,7 @@ class Room:
         build.plan(lambda event: None, rehash=self.asked.rehash)
         return self._found(build, keep_names=False), build
 
-    def _planned(self, work: Path) -> tuple[Build, list[object]]:
+    def _planned(self, work: Path) -> tuple[Build, list[Lease | None]]:
         """The build in `work`, with what earlier ones of the same making know and hold; and a hold on those."""
         seen = [SourceIndex(self.folder, self.source)]
         donors: list[Path] = []
@@ -205,7 +205,7 @@ class Room:
         """A store with the names that these inputs go by; it may have been built from others, and be built again from others."""
         path = self.folder / _name_of_names(names)
         write_atomically(path, names)
-        return Store(store.path, store.manifest, sources=path, held=store.held)
+        return Store(store.path, store.manifest, sources=path, lease=store.lease)
 
     def _opened(self, name: str, names: str = "") -> Store | None:
         """A store of the cache that is whole. It is held before it is looked at: what was seen then stays."""
@@ -213,12 +213,12 @@ class Room:
             return None
         path = self.root / "stores" / name
         held, manifest = hold(path), manifest_of(path)
-        if manifest is None or not manifest.complete or not shards_are_there(path, manifest):
+        if manifest is None or not manifest.complete or not files_are_complete(path, manifest):
             return None
         sources = self.folder / Path(names).name if names else None
         if sources is not None and not _is_named_well(sources):
             return None
-        return Store(path, manifest, sources=sources, held=held)
+        return Store(path, manifest, sources=sources, lease=held)
 
     def _put_away(self, built: Store) -> Store:
         """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
@@ -232,7 +232,7 @@ class Room:
             if self._is_sound(place):
                 shutil.rmtree(built.path, ignore_errors=True)
             else:
-                away = beside_of(place)
+                away = temporary_path(place)
                 with suppress(OSError):
                     os.link(place / USED, built.path / USED)  # who holds it holds what takes its place
                 with suppress(FileNotFoundError):
@@ -240,12 +240,12 @@ class Room:
                 os.rename(built.path, place)
                 shutil.rmtree(away, ignore_errors=True)
             held = hold(place)
-        return self._under_names(Store(place, read_manifest(place), held=held), names)
+        return self._under_names(Store(place, read_manifest(place), lease=held), names)
 
     def _is_sound(self, place: Path) -> bool:
         """Whether a store is there already, so that another of the same name need not take its place under those who use it."""
         there = manifest_of(place)
-        if there is None or not shards_are_there(place, there):
+        if there is None or not files_are_complete(place, there):
             return False
         return not self.asked.force or not verify_store(place)  # who asks for it anew may well doubt its bits
 
