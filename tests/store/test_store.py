@@ -14,18 +14,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from handmade_stores import TOKENIZER, as_tokens, write_manifest, write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill as tm
 from tokenmill.documents import Tokens
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
-from tokenmill.io.atomic import digest
 from tokenmill.store import (
     Manifest,
     ShardWriter,
     columns_with,
-    content_digest,
     is_done,
     read_manifest,
     read_receipt,
@@ -34,49 +33,7 @@ from tokenmill.store import (
 from tokenmill.store.shard import sealed
 from tokenmill.store.sources import SOURCES, Sources
 
-TOKENIZER = {
-    "name": "none", "fingerprint": "f" * 32, "vocab_size": 70000, "engine": "tokenizers",
-    "engine_version": "0", "proof": "",
-    "eos_id": 0, "bos_id": None,
-}  # fmt: skip
 DTYPES = [np.dtype(np.uint16), np.dtype(np.uint32)]
-
-
-def write_shard(folder: Path, name: str, documents, dtype=DTYPES[0]) -> dict:
-    """One shard of these documents, each a row of a file called after the shard."""
-    writer = ShardWriter(folder / "shards", name, np.dtype(dtype))
-    writer.append(as_tokens(documents, dtype))
-    piece = {"content": None, "rows": len(documents), "documents": len(documents)}
-    return writer.commit(pieces=[piece], text_bytes=0)
-
-
-def write_manifest(folder: Path, receipts: list[dict], dtype=DTYPES[0]) -> None:
-    """A manifest over shards that were written by hand."""
-    raw = [(folder / "shards" / f"{receipt['id']}.json").read_bytes() for receipt in receipts]
-    one_each = [1] * len(receipts)
-    names = Sources([f"{receipt['id']}.txt" for receipt in receipts], one_each, one_each)
-    (folder / SOURCES).write_bytes(names.as_bytes())
-    Manifest(
-        options={"eos": 0, "bos": None},
-        source={"inputs": [], "files": 1, "on_error": "quarantine"},
-        tokenizer=TOKENIZER,
-        columns=columns_with(dtype),
-        complete=True,
-        documents=sum(receipt["documents"] for receipt in receipts),
-        tokens=sum(receipt["tokens"] for receipt in receipts),
-        shard_ids=[receipt["id"] for receipt in receipts],
-        shard_documents=[receipt["documents"] for receipt in receipts],
-        shard_tokens=[receipt["tokens"] for receipt in receipts],
-        row_starts=[0 for _ in receipts],
-        receipts=[digest(one) for one in raw],
-        fingerprint=store_fingerprint("f" * 32, [None, 0], np.dtype(dtype).name, list(map(content_digest, receipts))),
-    ).write(folder)
-
-
-def as_tokens(documents, dtype=DTYPES[0], rest=()) -> Tokens:
-    """Documents end to end, and then the start of one that goes on."""
-    flat = [i for document in documents for i in document] + list(rest)
-    return Tokens(np.array(flat, dtype), np.cumsum([len(document) for document in documents], dtype=np.int64))
 
 
 @pytest.fixture
@@ -494,28 +451,11 @@ def big(tmp_path_factory):
         receipt = {"version": 3, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
         (shards / f"s{i}.json").write_bytes(sealed(receipt))
         receipts.append(receipt)
+    row_starts = [i * BIG_DOCUMENTS for i in range(BIG_SHARDS)]
+    write_manifest(folder, receipts, row_starts=row_starts, fingerprint="0" * 32)
     (folder / SOURCES).write_bytes(Sources(["f"], [BIG_SHARDS], [1] * BIG_SHARDS).as_bytes())
-    write_manifest_of_big(folder, receipts)
     yield folder
     shutil.rmtree(folder)
-
-
-def write_manifest_of_big(folder: Path, receipts: list[dict]) -> None:
-    Manifest(
-        options={"eos": 0, "bos": None},
-        source={"inputs": [], "files": 1, "on_error": "quarantine"},
-        tokenizer=TOKENIZER,
-        columns=columns_with("uint16"),
-        complete=True,
-        documents=BIG_DOCUMENTS * BIG_SHARDS,
-        tokens=BIG_TOKENS,
-        shard_ids=[receipt["id"] for receipt in receipts],
-        shard_documents=[BIG_DOCUMENTS for _ in receipts],
-        shard_tokens=[BIG_TOKENS // BIG_SHARDS for _ in receipts],
-        row_starts=[i * BIG_DOCUMENTS for i in range(BIG_SHARDS)],
-        receipts=["" for _ in receipts],
-        fingerprint="0" * 32,
-    ).write(folder)
 
 
 def test_a_store_of_a_million_million_tokens(big):

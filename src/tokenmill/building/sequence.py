@@ -24,7 +24,7 @@ from tokenmill.building.spot_check import Sample, Sampling
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
-from tokenmill.errors import CorruptError, DifferenceError, TokenmillError
+from tokenmill.errors import CorruptError, DifferenceError, MismatchError, TokenmillError
 from tokenmill.events import Comparing, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io.atomic import writing
 from tokenmill.reading import Piece, Source, text_weight
@@ -371,12 +371,18 @@ class Build:
                 "eos_token": tokenizer.token_name(options["eos"]),
                 "bos_token": tokenizer.token_name(options["bos"]),
             }
-        source = self.source
+        source, columns = self.source, columns_with(tokenizer.dtype)
+        if self.published is not None and self.published.columns != columns:
+            there = ", ".join(column.name for column in self.published.columns)
+            raise MismatchError(
+                f"{self.folder} has the columns {there}; a build writes ids and ends. Nothing was changed; choose another"
+                " folder, or rebuild this one without the others with --force"
+            )
         return Manifest(
             options=options,
             source={"inputs": list(source.inputs), "files": len(source.files), "on_error": source.on_error},
             tokenizer=facts,
-            columns=columns_with(tokenizer.dtype),
+            columns=columns,
             source_bytes=source.num_bytes,
         )
 

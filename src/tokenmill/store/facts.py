@@ -1,16 +1,18 @@
-"""What a store says of itself, for people and for programs."""
+"""The facts of a store, for programs (`info`) and for people (`info_table`)."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tokenmill.formatting import some
 from tokenmill.store.manifest import read_manifest, trial_of
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The facts of a store, from its manifest alone; also of one whose build was interrupted."""
+    """The facts of a store. Reads only the manifest; also works for an interrupted build."""
     folder = Path(path)
     manifest = read_manifest(folder)
     quarantined = sum(manifest.quarantined.values())
@@ -24,6 +26,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "failed_files": manifest.failed,
         "tokens": manifest.tokens,
         "dtype": manifest.dtype,
+        "columns": [asdict(column) for column in manifest.columns],
         "vocab_size": manifest.tokenizer["vocab_size"],
         "tokenizer": manifest.tokenizer,
         "fingerprint": manifest.fingerprint,
@@ -40,52 +43,49 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _state(facts: dict[str, Any]) -> str:
+    """Why a store is not complete; empty for one that is."""
+    if facts["complete"]:
+        return ""
     if facts["failed_files"]:
-        return f"{len(facts['failed_files'])} of its files failed; the next build tries them again"
-    return (
-        f"being built, or interrupted, with {facts['finished_shards']:,} shards done; the same build goes on from there"
-    )
+        return f"   NOT COMPLETE: {some(len(facts['failed_files']), 'input file')} failed; the next build tries again"
+    finished = some(facts["finished_shards"], "shard")
+    return f"   NOT COMPLETE: being built or interrupted, {finished} finished; run the same build to continue"
 
 
-def info_table(facts: dict[str, Any]) -> str:
-    """The same, to be read."""
+def _tokenizer(facts: dict[str, Any]) -> str:
     tokenizer = facts["tokenizer"]
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
-    around = ", ".join(
+    special = [
         f"{name} {tokenizer[f'{name}_id']} {tokenizer.get(f'{name}_token')}"
         for name in ("bos", "eos")
         if tokenizer[f"{name}_id"] is not None
-    )
-    files = facts["source"]["files"]
+    ]
+    details = ", ".join([f"{facts['vocab_size']:,} ids", *special])
+    return f"{tokenizer['name']} ({details})"
+
+
+def info_table(facts: dict[str, Any]) -> str:
+    """The facts as a table for people."""
+    tokenizer, source = facts["tokenizer"], facts["source"]
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
+    trial = ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
+    special = "ordinary text" if facts["options"].get("special_tokens") == "text" else "their ids"
+    columns = ", ".join(f"{column['name']} ({column['dtype']} per {column['per']})" for column in facts["columns"])
+    documents = f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined"
+    text = f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} per token"
+    files = some(source["files"], "file")
     rows = [
-        ("store", facts["path"] + ("" if facts["complete"] else f"   NOT COMPLETE: {_state(facts)}")),
+        ("store", facts["path"] + _state(facts)),
+        ("documents", documents),
+        ("", reasons and f"quarantined: {reasons} (quarantine.jsonl)"),
+        ("trial", trial and f"not the whole corpus: {trial}"),
+        ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {some(facts['shards'], 'shard')}"),
+        ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
+        ("text", text if facts["tokens"] else ""),
+        ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
+        ("tokenizer", _tokenizer(facts)),
         (
-            "documents",
-            f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined",
-        ),
-        ("", f"left out: {reasons} (quarantine.jsonl)" if reasons else ""),
-        (
-            "trial",
-            "not the whole: "
-            + ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
-            if facts["trial"]
-            else "",
-        ),
-        (
-            "tokens",
-            f"{facts['tokens']:,} as {facts['dtype']}, {facts['shards']:,} {'shard' if facts['shards'] == 1 else 'shards'}",
-        ),
-        ("text", f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} a token" if facts["tokens"] else ""),
-        (
-            "source",
-            f"{facts['source_bytes']:,} bytes in {files:,} {'file' if files == 1 else 'files'}:"
-            f" {', '.join(facts['source']['inputs'])}",
-        ),
-        ("tokenizer", f"{tokenizer['name']} ({facts['vocab_size']:,} ids{', ' + around if around else ''})"),
-        (
-            "special_tokens",
-            f"{facts['special_documents']:,} documents hold special tokens, encoded as"
-            f" {'ordinary text' if facts['options'].get('special_tokens') == 'text' else 'their ids'}"
+            "special",
+            f"{facts['special_documents']:,} documents hold special tokens, encoded as {special}"
             if facts["special_documents"]
             else "",
         ),

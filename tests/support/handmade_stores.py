@@ -1,0 +1,68 @@
+"""Stores written shard by shard, without a build: any documents, dtypes and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenmill.documents import Tokens
+from tokenmill.io.atomic import digest
+from tokenmill.store import ColumnSpec, Manifest, ShardWriter, columns_with, content_digest, store_fingerprint
+from tokenmill.store.sources import SOURCES, Sources
+
+TOKENIZER = {
+    "name": "none", "fingerprint": "f" * 32, "vocab_size": 70000, "engine": "tokenizers",
+    "engine_version": "0", "proof": "",
+    "eos_id": 0, "bos_id": None,
+}  # fmt: skip
+
+
+def as_tokens(documents: Sequence[Sequence[int]], dtype: Any = "uint16", rest: Sequence[int] = (), **columns) -> Tokens:
+    """Documents end to end, then the start of a document that continues; `columns` are lists of further values."""
+    flat = [i for document in documents for i in document] + list(rest)
+    ends = np.cumsum([len(document) for document in documents], dtype=np.int64)
+    return Tokens(np.array(flat, dtype), ends, columns=columns)
+
+
+def write_shard(folder: Path, name: str, documents: Sequence[Sequence[int]], dtype: Any = "uint16") -> dict[str, Any]:
+    """One shard of these documents, each a row of a file named after the shard."""
+    writer = ShardWriter(folder / "shards", name, dtype)
+    writer.append(as_tokens(documents, dtype))
+    piece = {"content": None, "rows": len(documents), "documents": len(documents)}
+    return writer.commit(pieces=[piece], text_bytes=0)
+
+
+def write_manifest(
+    folder: Path,
+    receipts: list[dict[str, Any]],
+    dtype: Any = "uint16",
+    extra: Sequence[ColumnSpec] = (),
+    **changes: Any,
+) -> Manifest:
+    """A manifest and sources.json over finished shards of one piece each; `changes` replaces fields."""
+    raw = [(folder / "shards" / f"{receipt['id']}.json").read_bytes() for receipt in receipts]
+    one_each = [1] * len(receipts)
+    names = Sources([f"{receipt['id']}.txt" for receipt in receipts], one_each, one_each)
+    (folder / SOURCES).write_bytes(names.as_bytes())
+    contents = [content_digest(receipt) for receipt in receipts if "columns" in receipt]
+    fields: dict[str, Any] = {
+        "options": {"eos": 0, "bos": None},
+        "source": {"inputs": [], "files": 1, "on_error": "quarantine"},
+        "tokenizer": TOKENIZER,
+        "columns": columns_with(dtype, extra),
+        "complete": True,
+        "documents": sum(receipt["documents"] for receipt in receipts),
+        "tokens": sum(receipt["tokens"] for receipt in receipts),
+        "shard_ids": [receipt["id"] for receipt in receipts],
+        "shard_documents": [receipt["documents"] for receipt in receipts],
+        "shard_tokens": [receipt["tokens"] for receipt in receipts],
+        "row_starts": [0 for _ in receipts],
+        "receipts": [digest(one) for one in raw],
+        "fingerprint": store_fingerprint("f" * 32, [None, 0], np.dtype(dtype).name, contents),
+    }
+    manifest = Manifest(**{**fields, **changes})
+    manifest.write(folder)
+    return manifest
