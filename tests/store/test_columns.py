@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade_stores import as_tokens, write_manifest
+from handmade_stores import as_tokens, flip, write_forged_manifest, write_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,12 +77,6 @@ def folder(tmp_path) -> Path:
     receipts = [write(store, f"{number:024x}", [documents]) for number, documents in enumerate(SHARDS)]
     write_manifest(store, receipts, extra=EXTRA)
     return store
-
-
-def flip(path: Path, byte: int = -1) -> None:
-    data = bytearray(path.read_bytes())
-    data[byte] ^= 1
-    path.write_bytes(data)
 
 
 def assert_holds(store: tm.Store, documents) -> None:
@@ -310,6 +304,9 @@ def test_a_receipt_with_impossible_columns_is_damaged(folder, change):
     receipt = read_receipt(folder / "shards", FIRST)
     assert [(damage.file, damage.shard) for damage in tm.open(folder).verify()] == [(f"shards/{FIRST}.json", FIRST)]
     assert PieceReader.open(folder / "shards" / FIRST, COLUMNS) is None
+    checked = tm.open(folder).with_first_touch()
+    with pytest.raises(CorruptError, match=FIRST):
+        checked.column("score", 0), slices(checked, [0], [1]), slices(checked, [0], [1], "loss_mask")
     if "loss_mask" in receipt["columns"]:
         assert not is_done(folder / "shards", receipt)
 
@@ -327,10 +324,7 @@ def test_a_receipt_with_impossible_columns_is_damaged(folder, change):
 )
 def test_a_manifest_with_impossible_columns_is_damaged(folder, columns):
     path = folder / "manifest.json"
-    body = json.loads(path.read_bytes()) | {"columns": columns}
-    del body["checksum"]
-    text = "{\n" + ",\n".join(f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())
-    path.write_text(f'{text},\n"checksum": "{digest(text.encode())}"\n}}\n')
+    write_forged_manifest(path, json.loads(path.read_bytes()) | {"columns": columns})
     with pytest.raises(CorruptError, match=r"manifest\.json"):
         tm.open(folder)
 

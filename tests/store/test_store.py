@@ -268,6 +268,19 @@ def test_opening_reads_no_shard(small):
         store.locate(0)
 
 
+def test_opening_imports_no_more_than_it_needs(small):
+    """A training process that only maps a store loads neither Arrow nor tokenizers nor the build."""
+    script = """
+import sys
+import tokenmill as tm
+assert tm.open(sys.argv[1])[0].tolist() == [1, 2, 3]
+heavy = ("pyarrow", "tokenizers", "tokenmill.encoding", "tokenmill.building", "tokenmill.reading")
+print([name for name in heavy if name in sys.modules])
+"""
+    ran = subprocess.run([sys.executable, "-c", script, small[0]], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("[]\n", "")
+
+
 @pytest.mark.parametrize("what", ["short", "long", "empty", "other dtype", "other length", "text", "pickle"])
 @pytest.mark.parametrize("file", ["s0.npy", "s0.ends.npy"])
 def test_a_file_that_is_not_the_array_it_should_be(small, what, file):

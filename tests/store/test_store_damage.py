@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from handmade_stores import flip, write_forged_manifest
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -59,19 +60,6 @@ KINDS = [
     "quarantine.jsonl",
     "events.jsonl",
 ]
-
-
-def flip(path: Path, byte: int, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[byte] ^= 1 << bit
-    path.write_bytes(data)
-
-
-def mend_by_hand(path: Path, body: dict) -> None:
-    """Write a manifest, changed by someone who knows how to make its checksum right."""
-    del body["checksum"]
-    text = "{\n" + ",\n".join(f"{json.dumps(k)}: {canonical(v).decode()}" for k, v in body.items())
-    path.write_text(f'{text},\n"checksum": "{digest(text.encode())}"\n}}\n')
 
 
 def snapshot(store: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -380,7 +368,7 @@ def test_a_shard_name_never_leaves_the_folder(store, name, capsys):
     path = store / "manifest.json"
     body = json.loads(path.read_bytes())
     body["shard_ids"][0] = name
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
     with pytest.raises(CorruptError):
         tm.open(store)
     assert main(["info", str(store)]) == 3
@@ -396,7 +384,7 @@ def test_a_file_name_never_leaves_the_folder(store, name, capsys):
     path = store / "manifest.json"
     body = json.loads(path.read_bytes())
     body["files"][name] = digest(b"x")
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
     assert main(["verify", str(store)]) == 3
     captured = capsys.readouterr()
     assert name in captured.out + captured.err
@@ -410,7 +398,7 @@ def with_forged_receipt(store: Path, change: dict) -> None:
     raw = canonical(json.loads(receipt_path.read_bytes()) | change)
     receipt_path.write_bytes(raw)
     body["receipts"][0] = digest(raw)
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
 
 
 def test_a_receipt_with_another_id(store, capsys):
@@ -445,7 +433,7 @@ def test_a_manifest_of_a_newer_version(store, capsys):
     path = store / "manifest.json"
     body = json.loads(path.read_bytes())
     body["version"] = 99
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
     for command in ("info", "verify", "show"):
         assert main([command, str(store)]) == 3
         err = capsys.readouterr().err
@@ -461,7 +449,7 @@ def test_a_newer_store_is_not_built_over(store, corpus, tokenizer_path):
     path = store / "manifest.json"
     body = json.loads(path.read_bytes())
     body["version"] = 99
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
     before, manifest = snapshot(store), path.read_bytes()
     with pytest.raises(StoreError, match="upgrade"):
         tm.build(corpus, tokenizer_path, store, shard_bytes="4KB", progress="quiet")
@@ -504,7 +492,7 @@ def test_a_manifest_of_the_wrong_shape(store, key, value):
     path = store / "manifest.json"
     body = json.loads(path.read_bytes())
     body[key] = value
-    mend_by_hand(path, body)
+    write_forged_manifest(path, body)
     with pytest.raises(CorruptError, match=r"manifest\.json"):
         tm.open(store)
     assert main(["verify", str(store)]) == 3
@@ -513,6 +501,6 @@ def test_a_manifest_of_the_wrong_shape(store, key, value):
 def test_a_manifest_with_a_strange_key(store):
     """A manifest with a key that this version does not know is not of this version."""
     path = store / "manifest.json"
-    mend_by_hand(path, {**json.loads(path.read_bytes()), "strange": 1})
+    write_forged_manifest(path, {**json.loads(path.read_bytes()), "strange": 1})
     with pytest.raises(CorruptError, match="strange"):
         tm.open(store)

@@ -1,7 +1,8 @@
-"""Stores written shard by shard, without a build: any documents, dtypes and columns."""
+"""Stores written shard by shard, without a build: any documents, dtypes and columns. And ways to damage them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.documents import Tokens
-from tokenmill.io.atomic import digest
+from tokenmill.io.atomic import canonical, digest
 from tokenmill.store import ColumnSpec, Manifest, ShardWriter, columns_with, content_digest, store_fingerprint
 from tokenmill.store.sources import SOURCES, Sources
 
@@ -66,3 +67,17 @@ def write_manifest(
     manifest = Manifest(**{**fields, **changes})
     manifest.write(folder)
     return manifest
+
+
+def flip(path: Path, byte: int = -1, bit: int = 0) -> None:
+    """Flip one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def write_forged_manifest(path: Path, body: dict[str, Any]) -> None:
+    """Write a parsed and changed manifest.json, with a right checksum."""
+    del body["checksum"]
+    text = "{\n" + ",\n".join(f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())
+    path.write_text(f'{text},\n"checksum": "{digest(text.encode())}"\n}}\n')

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenmill.errors import CorruptError
 from tokenmill.store.checksums import CHECK_BLOCK, block_matches, repair_hint
 from tokenmill.store.columns import column_path
-from tokenmill.store.shard import require_receipt
+from tokenmill.store.shard import require_receipt, stored_columns
 
 
 class FirstTouch:
@@ -27,8 +27,7 @@ class FirstTouch:
         """Compare the blocks with values `start` to `stop` of a shard. `values` is the whole column."""
         state = self._shards.get(shard)
         if state is None:
-            receipt = require_receipt(self._folder, self._shard_ids[shard])
-            checksums: list[str] = receipt["columns"][self._column]["checksums"]
+            checksums = self._checksums(shard)
             state = self._shards.setdefault(shard, (checksums, set(range(len(checksums)))))
         checksums, unchecked = state
         if unchecked:
@@ -37,6 +36,14 @@ class FirstTouch:
                 if block in unchecked:
                     self._compare(shard, block, values, checksums)
                     unchecked.discard(block)
+
+    def _checksums(self, shard: int) -> list[str]:
+        shard_id = self._shard_ids[shard]
+        for column in stored_columns(require_receipt(self._folder, shard_id)):
+            if column.spec.name == self._column:
+                return column.checksums
+        store = self._folder.parent
+        raise CorruptError(f"{store}: the receipt of shard {shard_id} lacks {self._column}; {repair_hint(store)}")
 
     def _compare(self, shard: int, block: int, values: npt.NDArray[Any], checksums: list[str]) -> None:
         if not block_matches(values, block, checksums):

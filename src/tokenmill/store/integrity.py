@@ -27,8 +27,8 @@ def verify_store(folder: Path) -> list[Damage]:
     damages = _check_files(folder, manifest)
     with ThreadPoolExecutor(4) as pool:
         check = partial(_check_shard, folder / "shards", manifest.columns)
-        for found in pool.map(check, manifest.shard_ids, manifest.receipts):
-            damages += found
+        for shard_damages in pool.map(check, manifest.shard_ids, manifest.receipts):
+            damages += shard_damages
     return damages + [
         Damage("events.jsonl", f"line {number} is damaged") for number in damaged_lines(folder / "events.jsonl")
     ]
