@@ -433,13 +433,13 @@ def test_terminated(corpus, undisturbed, tokenizer_path, tmp_path):
 CRASHING_READER = f"""
 import os, signal, sys
 if "tokenmill.building.executors.worker" in sys.orig_argv:
-    from tokenmill.reading import lines
-    parse = lines.jsonl_texts
+    from tokenmill.reading.formats import jsonl
+    parse = jsonl.jsonl_texts
     def crash(data, source):
         if {CRASH!r}.encode() in data:
             os.kill(os.getpid(), signal.SIGSEGV)
         return parse(data, source)
-    lines.jsonl_texts = crash
+    jsonl.jsonl_texts = crash
 """
 
 

@@ -324,7 +324,7 @@ def test_raise_does_not_mind_good_documents_and_blank_lines(tmp_path, corpus, to
 @pytest.mark.parametrize("block_bytes", [100, 500, 1 << 20])
 def test_a_line_too_long_to_hold_is_too_large_in_any_block(tmp_path, monkeypatch, block_bytes):
     """The bound on a line's length is the same however much is read at once."""
-    monkeypatch.setattr("tokenmill.reading.lines.LONG_LINE", 1000)
+    monkeypatch.setattr("tokenmill.reading.formats.jsonl.LONG_LINE", 1000)
     fits = Line(json.dumps({"text": "x" * 900}).encode(), "x" * 900)
     large = Line(json.dumps({"text": "x" * 1200}).encode(), reason="too large")
     lines = [good(0), fits, large, good(1), large, fits]

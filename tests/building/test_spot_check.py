@@ -465,7 +465,7 @@ def _proved_rules(body: str):
 
 def test_long_documents_among_short_ones(tmp_path, tokenizer_path, reference, monkeypatch, plant, unsampled, capsys):
     """Those that were encoded in parts are passed over, and nothing is mistaken for its neighbour."""
-    monkeypatch.setattr("tokenmill.reading.lines.LONG_TEXT", SMALL)
+    monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     for module in ("task", "audit"):
         monkeypatch.setattr(f"tokenmill.building.{module}.WHOLE_BYTES", SMALL)
     monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: _proved_rules(tokenizer.to_str()))

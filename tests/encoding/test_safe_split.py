@@ -280,7 +280,7 @@ def test_normalizers_that_mind_the_ends_of_a_text():
 @pytest.fixture
 def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
-    monkeypatch.setattr("tokenmill.reading.lines.LONG_TEXT", SMALL)
+    monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     monkeypatch.setattr("tokenmill.building.task.WHOLE_BYTES", SMALL)
 
 

@@ -204,7 +204,7 @@ def prose(seed: int, count: int, names: tuple[str, ...] = (END,), every: int = 7
 @pytest.fixture
 def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
-    monkeypatch.setattr("tokenmill.reading.lines.LONG_TEXT", SMALL)
+    monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     monkeypatch.setattr("tokenmill.building.task.WHOLE_BYTES", SMALL)
     monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: _proved(tokenizer.to_str()))
 

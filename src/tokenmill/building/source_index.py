@@ -25,7 +25,7 @@ from tokenmill.errors import InputError
 from tokenmill.io.atomic import canonical, digest, temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
-from tokenmill.reading.discover import STAT
+from tokenmill.reading.files import STAT
 from tokenmill.user_cache import read_cached, write_cached
 
 TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about

@@ -23,7 +23,7 @@ from tokenmill.building.task_rows import first_rows, locate, nth_good, safely
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, Tokens, merge_skips, text_bytes, text_offsets
 from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
 from tokenmill.errors import DocumentError, InputError
-from tokenmill.reading import Content, Piece, Source, read_piece, rows_before, text_weight
+from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before, text_weight
 from tokenmill.store import PieceReader, ShardWriter
 
 CRASHED = "crashed the engine"
@@ -161,7 +161,7 @@ class TaskRun:
         size = 0
         mark = None
         text_before = self.text_bytes
-        content = Content(piece.file, self.source, piece.start)
+        content = content_hasher(piece, self.source)
         try:
             for texts in first_rows(safely(piece, read_piece(piece, self.source, self.block_bytes, content)), limit):
                 if self.long is not None and texts.skips and texts.skips[0].row == 0:

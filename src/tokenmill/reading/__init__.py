@@ -1,8 +1,10 @@
-"""Files -> Texts. Every format behind one door: `read` says what, `split` cuts it, `read_piece` reads it."""
+"""Files to Texts: `read` describes a source, `split` cuts its files into pieces, `read_piece` gives their documents."""
 
 from tokenmill.reading.content_hash import Content, head_of
-from tokenmill.reading.discover import FORMATS, SourceFile
-from tokenmill.reading.pieces import Piece, check_fields, content_of, read_piece, rows_before, split, text_weight
+from tokenmill.reading.discover import FORMATS
+from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.formats import text_weight
+from tokenmill.reading.pieces import check_fields, content_hasher, content_of, read_piece, rows_before, split
 from tokenmill.reading.source import Source, read
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "Source",
     "SourceFile",
     "check_fields",
+    "content_hasher",
     "content_of",
     "head_of",
     "read",

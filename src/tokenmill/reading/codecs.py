@@ -1,4 +1,4 @@
-"""Bytes out of files: plain, compressed, and always complaining when a stream ends before its end."""
+"""Bytes from plain and compressed files. A stream that ends early is always an error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ import pyarrow as pa
 
 from tokenmill.errors import InputError
 from tokenmill.reading.content_hash import Content, Watched
-from tokenmill.reading.discover import SourceFile, tag_of
+from tokenmill.reading.files import SourceFile, tag_of
+
+CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 
 
 @contextmanager
 def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[BinaryIO]:
-    """The file's bytes, decompressed. A truncated, damaged or changed file is an InputError that names it.
+    """The bytes of a file, decompressed. A truncated, damaged or changed file is an InputError that names it.
 
-    `content` gets the bytes of the file as it is, to its end.
+    `content` gets the bytes as they are on disk, to the end of the file, and is finished then.
     """
     with reading(file), open(file.path, "rb", buffering=0) as raw:
         check_unchanged(file, raw.fileno())
@@ -30,14 +32,22 @@ def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[Bi
         else:
             watched = Watched(cast(BinaryIO, raw), content)
             yield decompressed(file, watched)
-            watched.read_on()
+            watched.read_rest()
             content.finish()
+        check_unchanged(file, file.path)
+
+
+def hash_file(file: SourceFile, content: Content) -> None:
+    """Hash all bytes of a file as they are on disk."""
+    with reading(file), open(file.path, "rb", buffering=0) as raw:
+        check_unchanged(file, raw.fileno())
+        Watched(cast(BinaryIO, raw), content).read_rest()
         check_unchanged(file, file.path)
 
 
 @contextmanager
 def reading(file: SourceFile) -> Iterator[None]:
-    """Turn whatever a library raises about a broken file into an InputError that names it."""
+    """Turn any exception about a broken file into an InputError that names it."""
     try:
         yield
     except InputError:
@@ -48,19 +58,21 @@ def reading(file: SourceFile) -> Iterator[None]:
 
 
 def check_unchanged(file: SourceFile, where: int | str) -> None:
-    """A file that changed since it was planned would give a shard nobody asked for."""
+    """Raise InputError if a file changed since the source was described. `where` is its path or descriptor."""
     if file.spooled:
         return
     info = os.stat(where)
-    if (info.st_size, tag_of(info).split(".")[:3]) != (file.size, file.tag.split(".")[:3]):  # a new name is no change
+    # The change time is left out: it also changes with a rename.
+    if (info.st_size, tag_of(info).split(".")[:3]) != (file.size, file.tag.split(".")[:3]):
         raise InputError(f"{file.shown}: changed while it was being read; run the build again")
 
 
 def decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
+    """A stream of the decompressed bytes of `raw`, by the codec of the file."""
     if file.codec is None:
         return cast(BinaryIO, raw)
     if file.size == 0:
-        raise InputError(f"{file.shown}: empty, which no {file.codec} file can be")
+        raise InputError(f"{file.shown}: empty; a {file.codec} file has at least a header")
     if file.codec == "gzip":
         from isal import igzip
 
@@ -68,12 +80,12 @@ def decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
     if file.codec in ("xz", "bz2"):
         decoder = lzma.LZMADecompressor if file.codec == "xz" else bz2.BZ2Decompressor
         return cast(BinaryIO, io.BufferedReader(_Streams(raw, decoder), 1 << 20))
-    # Arrow raises where a stream ends early, which the codecs' own stream readers do not all do.
+    # Arrow raises where a stream ends early; not all stream readers of the codecs do.
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), file.codec))
 
 
 class _Streams(io.RawIOBase):
-    """An xz or bz2 file, every stream of it. Python's own readers take damage between two for the end of the file."""
+    """An xz or bz2 file with all of its streams. Python's own readers take damage between two for the end of the file."""
 
     def __init__(self, raw: io.RawIOBase, decoder: Callable[[], Any]) -> None:
         self.raw, self.new_decoder, self.decoder, self.at_end = raw, decoder, decoder(), False
@@ -90,7 +102,7 @@ class _Streams(io.RawIOBase):
             if self.decoder.needs_input:
                 data = self.raw.read(1 << 18)
                 if not data:
-                    raise EOFError("the compressed file ends before its end")
+                    raise EOFError("the compressed file is truncated")
             out = self.decoder.decompress(data, len(buffer))
             if out:
                 buffer[: len(out)] = out
@@ -98,13 +110,13 @@ class _Streams(io.RawIOBase):
         return 0
 
     def _next_stream(self) -> None:
-        """Past the padding (zeros) between streams to the next one, or to the end."""
-        left = self.decoder.unused_data.lstrip(b"\0")
-        while not left:
+        """Skip the padding (zeros) between streams, up to the next stream or the end."""
+        rest = self.decoder.unused_data.lstrip(b"\0")
+        while not rest:
             fresh = self.raw.read(1 << 18)
             if not fresh:
                 self.at_end = True
                 return
-            left = fresh.lstrip(b"\0")
+            rest = fresh.lstrip(b"\0")
         self.decoder = self.new_decoder()
-        self.raw.seek(-len(left), os.SEEK_CUR)
+        self.raw.seek(-len(rest), os.SEEK_CUR)

@@ -1,7 +1,7 @@
-"""Blocks of whole records out of a stream of bytes, from any byte range, in bounded memory.
+"""Blocks of whole records from a stream of bytes, for any byte range, in bounded memory.
 
-A record belongs to the range its first byte lies in. So any cutting of a file into ranges gives every record exactly
-once, in order, and no reader needs to know about any other.
+A record belongs to the range that its first byte lies in. So any way to cut a file into ranges gives every record exactly
+once, in order, and the readers of different ranges need not know about each other.
 """
 
 from __future__ import annotations
@@ -11,67 +11,46 @@ from typing import BinaryIO, NamedTuple
 
 
 class Raw(NamedTuple):
-    """Bytes of whole records, each with its delimiter but maybe the last; or a part of one record too long to hold."""
+    """Bytes of whole records, each with its delimiter except perhaps the last; or part of one record too long to hold."""
 
     data: bytes
-    part: bool = False  # some of one long record, which may go on
-    last: bool = True  # that record ends here
+    part: bool = False  # part of one long record
+    last: bool = True  # the last part of that record
 
 
 def splittable(delimiter: bytes) -> bool:
-    """Whether ranges can be read alone: a delimiter that overlaps itself is only found by reading from the start."""
+    """Whether ranges can be read on their own. A delimiter that overlaps itself is only found by reading from the start."""
     return not any(delimiter.startswith(delimiter[-n:]) for n in range(1, len(delimiter)))
 
 
 def whole_records(
     stream: BinaryIO, delimiter: bytes, start: int, stop: int | None, block_bytes: int, long_bytes: int
 ) -> Iterator[Raw]:
-    """Blocks of the records that start in [start, stop), about `block_bytes` each; `stop` None means to the end.
+    """Blocks of about `block_bytes` of the records that start in [start, stop); `stop` None means to the end.
 
-    A record longer than `long_bytes` comes in parts, so memory is bounded by that.
+    A record longer than `long_bytes` comes in parts, which bounds the memory.
     """
-    width = len(delimiter)
-    last_in = bytes.rfind if splittable(delimiter) else _last_from_left
-    position, held = 0, b""  # `held` starts at `position`, which is the start of a record, or lies inside a long one
-    if start:
-        before = max(start - width, 0)
-        stream.seek(before)
-        position, held = _after_delimiter(stream, delimiter, before, block_bytes)
-    inside_long = at_end = False
-    while inside_long or stop is None or position < stop:
-        if inside_long:
-            cut = held.find(delimiter)
-        else:
-            reach = len(held) if stop is None else min(len(held), stop - position)
-            cut = last_in(held, delimiter, 0, reach)
-            if cut < 0:  # the record that straddles `stop` is ours to its end
-                cut = held.find(delimiter, max(0, reach - width + 1))
-        if cut >= 0 or at_end:
-            end = cut + width if cut >= 0 else len(held)
-            if end or inside_long:
-                yield Raw(held[:end], part=inside_long)
-            position, held, inside_long = position + end, held[end:], False
-        elif inside_long or len(held) > max(long_bytes, width):
-            end = max(0, len(held) - (width - 1))  # a delimiter may straddle two reads
-            yield Raw(held[:end], part=True, last=False)
-            position, held, inside_long = position + end, held[end:], True
-        if at_end and not held:
+    position, held = record_start(stream, delimiter, start, block_bytes) if start else (0, b"")
+    window = _Window(stream, delimiter, block_bytes, position, held)
+    while stop is None or window.position < stop:
+        end = window.records_end(stop)
+        if end:
+            yield Raw(window.take(end))
+        elif len(window.held) > max(long_bytes, len(delimiter)):
+            yield from _long_record(window)
+        if window.at_end and not window.held:
             return
-        if len(held) < block_bytes or cut < 0:
-            fresh = stream.read(max(block_bytes, 0 if inside_long else len(held)))
-            at_end = not fresh
-            held = held + fresh if held else fresh
+        if not end or len(window.held) < block_bytes:
+            window.fill()
 
 
-def _last_from_left(held: bytes, delimiter: bytes, start: int, stop: int) -> int:
-    """The last delimiter as a reader from the left sees them, for one that may overlap itself."""
-    pieces = held[start:stop].split(delimiter)
-    return -1 if len(pieces) == 1 else stop - len(pieces[-1]) - len(delimiter)
+def record_start(stream: BinaryIO, delimiter: bytes, at: int, block_bytes: int) -> tuple[int, bytes]:
+    """The position of the first record that starts at or after byte `at`, and the bytes that were read beyond it.
 
-
-def _after_delimiter(stream: BinaryIO, delimiter: bytes, position: int, block_bytes: int) -> tuple[int, bytes]:
-    """Read on to the end of the next delimiter: (where that is, what was read beyond it)."""
-    held = b""
+    The position is the end of the stream where no further record starts.
+    """
+    position, held = max(at - len(delimiter), 0), b""
+    stream.seek(position)
     while True:
         fresh = stream.read(block_bytes)
         held += fresh
@@ -81,5 +60,65 @@ def _after_delimiter(stream: BinaryIO, delimiter: bytes, position: int, block_by
             return position + cut, held[cut:]
         if not fresh:
             return position + len(held), b""
-        gone = max(0, len(held) - len(delimiter) + 1)
-        position, held = position + gone, held[gone:]
+        passed = max(0, len(held) - len(delimiter) + 1)
+        position, held = position + passed, held[passed:]
+
+
+def count_records(stream: BinaryIO, delimiter: bytes, stop: int, block_bytes: int, long_bytes: int) -> int:
+    """How many records start in the first `stop` bytes. Reads them, but parses nothing."""
+    count = 0
+    for raw in whole_records(stream, delimiter, 0, stop, block_bytes, long_bytes):
+        if raw.part:
+            count += raw.last
+        else:
+            count += raw.data.count(delimiter) + (not raw.data.endswith(delimiter))
+    return count
+
+
+class _Window:
+    """The bytes of a stream that are in memory: `held`, which starts at `position`."""
+
+    def __init__(self, stream: BinaryIO, delimiter: bytes, block_bytes: int, position: int, held: bytes) -> None:
+        self.stream, self.delimiter, self.block_bytes = stream, delimiter, block_bytes
+        self.position, self.held, self.at_end = position, held, False
+        self.last_delimiter = bytes.rfind if splittable(delimiter) else _last_from_left
+
+    def fill(self) -> None:
+        """Read at least a block. Doubles what is held, so a record longer than a block takes linear time."""
+        fresh = self.stream.read(max(self.block_bytes, len(self.held)))
+        self.at_end = not fresh
+        self.held = self.held + fresh if self.held else fresh
+
+    def take(self, end: int) -> bytes:
+        """Remove and return the first `end` bytes."""
+        data, self.held = self.held[:end], self.held[end:]
+        self.position += end
+        return data
+
+    def records_end(self, stop: int | None) -> int:
+        """Where the last whole record that starts before `stop` ends in `held`; 0 if that is not known yet."""
+        reach = len(self.held) if stop is None else min(len(self.held), stop - self.position)
+        cut = self.last_delimiter(self.held, self.delimiter, 0, reach)
+        if cut < 0:  # the record that straddles `stop` belongs to this range
+            cut = self.held.find(self.delimiter, max(0, reach - len(self.delimiter) + 1))
+        if cut >= 0:
+            return cut + len(self.delimiter)
+        return len(self.held) if self.at_end else 0
+
+
+def _long_record(window: _Window) -> Iterator[Raw]:
+    """The record that starts where the window does, in parts."""
+    overlap = len(window.delimiter) - 1  # a delimiter may straddle two reads
+    while True:
+        yield Raw(window.take(max(0, len(window.held) - overlap)), part=True, last=False)
+        window.fill()
+        cut = window.held.find(window.delimiter)
+        if cut >= 0 or window.at_end:
+            yield Raw(window.take(cut + len(window.delimiter) if cut >= 0 else len(window.held)), part=True)
+            return
+
+
+def _last_from_left(held: bytes, delimiter: bytes, start: int, stop: int) -> int:
+    """The last delimiter as a reader from the left finds it, for a delimiter that may overlap itself."""
+    pieces = held[start:stop].split(delimiter)
+    return -1 if len(pieces) == 1 else stop - len(pieces[-1]) - len(delimiter)

@@ -1,4 +1,4 @@
-"""What to read, and how a document's text is found in it."""
+"""The description of a corpus: which files to read, and how the text of a document is found in them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.reading.discover import FORMATS, SourceFile, files_of
+from tokenmill.reading.discover import FORMATS, files_of
+from tokenmill.reading.files import SourceFile
+from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Text that is not a file (standard input, a table, an iterable); a build spools it before planning."""
+    """Text that is not in a file: standard input, a table, an iterable. A build writes it to files before planning."""
 
     name: str
     data: Any = field(repr=False, compare=False)
@@ -25,7 +27,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A corpus to read: which files, and how a document's text is found in them."""
+    """A corpus to read: which files, and how the text of a document is found in them."""
 
     files: tuple[SourceFile, ...]
     inputs: tuple[str, ...]
@@ -37,7 +39,7 @@ class Source:
     limit: int | None = None
     on_error: str = "quarantine"
     left_out: tuple[str, ...] = ()
-    looked_at: int = 0  # when the files were, in nanoseconds
+    looked_at: int = 0  # when the files were listed, in nanoseconds
 
     @property
     def num_bytes(self) -> int:
@@ -45,11 +47,11 @@ class Source:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields a document's text is made from."""
+        """The fields that the text of a document is made from."""
         return Template(self.template).fields if self.template else (self.text_field,)
 
     def options(self) -> dict[str, Any]:
-        """What the documents depend on beside the files' own content."""
+        """The options that change which documents the files give."""
         return {
             "format": self.format,
             "text_field": None if self.template else self.text_field,
@@ -69,55 +71,34 @@ def read(
 ) -> Source:
     """Describe a corpus. Costs one stat per file; nothing is read yet.
 
-    Each input is a path, a glob, a folder (taken recursively), "@list.txt" (one input a line), "-" (standard input), an
-    Arrow table, a Hugging Face dataset, or an iterable of strings. Files are taken in sorted order, once each.
+    Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
+    an Arrow table, a Hugging Face dataset, or an iterable of strings. Files are read in sorted order, once each.
     """
     _check(format, template, separator, limit, on_error)
     looked_at = time.time_ns()
     if not inputs:
-        raise UsageError("nothing to read: name at least one file, glob or folder")
-    found: dict[str, SourceFile] = {}
-    spellings: list[str] = []
-    streams: list[Stream] = []
-    left_out: list[str] = []
+        raise UsageError("nothing to read: give at least one file, glob or folder")
+    found = _Inputs(format)
     for item in _flatten(inputs):
-        if isinstance(item, Source):
-            raise UsageError("read() takes paths and data; a Source is already read")
-        if isinstance(item, (str, os.PathLike)):
-            text_item = os.fspath(item)
-            if text_item == "-":
-                streams.append(Stream("<stdin>", sys.stdin.buffer))
-                spellings.append("-")
-                continue
-            spellings.append(_spelling(text_item))
-            for file in files_of(text_item, format, left_out):
-                found.setdefault(file.path, file)
-        else:
-            new = list(_streams(item))
-            streams += new
-            spellings += [stream.name for stream in new]
-    if len({stream.name for stream in streams}) < len(streams):
-        streams = [replace(stream, name=f"{stream.name[:-1]}:{i}>") for i, stream in enumerate(streams)]
-    files = tuple(found[path] for path in sorted(found))
-    wrong = next((file for file in files if separator is not None and file.format != "text"), None)
-    if wrong is not None:
-        raise UsageError(
-            f"separator goes with plain text, but {wrong.path} is read as {wrong.format}; say --format text"
-        )
-    if not files and not streams:
-        hint = f" ({len(left_out)} files of other kinds were left out; --format takes them)" if left_out else ""
-        raise UsageError(f"no file to read in {', '.join(spellings)}{hint}")
+        found.add(item)
+    files = tuple(found.files[path] for path in sorted(found.files))
+    if separator is not None:
+        _check_separator(files)
+    if not files and not found.streams:
+        left_out = len(found.left_out)
+        hint = f" ({left_out} files of other kinds were left out; --format takes them)" if left_out else ""
+        raise UsageError(f"no file to read in {', '.join(found.spellings)}{hint}")
     return Source(
         files=files,
-        inputs=tuple(dict.fromkeys(spellings)),
-        streams=tuple(streams),
+        inputs=tuple(dict.fromkeys(found.spellings)),
+        streams=_distinct(found.streams),
         format=format,
         text_field=text_field,
         template=template,
         separator=separator,
         limit=limit,
         on_error=on_error,
-        left_out=tuple(sorted(path for path in left_out if path not in found)),
+        left_out=tuple(sorted(path for path in found.left_out if path not in found.files)),
         looked_at=looked_at,
     )
 
@@ -131,29 +112,73 @@ def _check(format: str, template: str | None, separator: str | None, limit: int 
         raise UsageError(f"limit={limit} must be at least 1 document")
     if separator == "":
         raise UsageError("separator must not be empty; for one document per line use --format lines")
-    if separator is not None and format not in ("auto", "text"):
-        raise UsageError(f"separator goes with plain text, not with format={format!r}")
+    if separator is not None and format != "auto" and not REGISTERED[format].separator:
+        raise UsageError(f"separator applies to plain text, not to format={format!r}")
     if template is not None:
         Template(template)
 
 
+def _check_separator(files: Iterable[SourceFile]) -> None:
+    for file in files:
+        if not REGISTERED[file.format].separator:
+            raise UsageError(
+                f"separator applies to plain text, but {file.path} is read as {file.format}; pass --format text"
+            )
+
+
+class _Inputs:
+    """What the inputs stand for: files by path, streams, how each input is written, and files that were left out."""
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+        self.files: dict[str, SourceFile] = {}
+        self.streams: list[Stream] = []
+        self.spellings: list[str] = []
+        self.left_out: list[str] = []
+
+    def add(self, item: Any) -> None:
+        if isinstance(item, Source):
+            raise UsageError("read() takes paths and data, not a Source")
+        if not isinstance(item, (str, os.PathLike)):
+            self._add_streams(_streams(item))
+        elif os.fspath(item) == "-":
+            self._add_streams([Stream("<stdin>", sys.stdin.buffer)], spelling="-")
+        else:
+            path = os.fspath(item)
+            self.spellings.append(_spelling(path))
+            for file in files_of(path, self.format, self.left_out):
+                self.files.setdefault(file.path, file)
+
+    def _add_streams(self, streams: Iterable[Stream], spelling: str | None = None) -> None:
+        for stream in streams:
+            self.streams.append(stream)
+            self.spellings.append(spelling or stream.name)
+
+
+def _distinct(streams: list[Stream]) -> tuple[Stream, ...]:
+    """The streams with numbered names, if two have the same name."""
+    if len({stream.name for stream in streams}) == len(streams):
+        return tuple(streams)
+    return tuple(replace(stream, name=f"{stream.name[:-1]}:{i}>") for i, stream in enumerate(streams))
+
+
 def _flatten(inputs: Iterable[Any]) -> Iterator[Any]:
-    """A list of paths counts as that many inputs; a list of anything else is data."""
+    """A list of paths is one input per path; a list of anything else is data."""
     for item in inputs:
         if isinstance(item, (list, tuple)) and item and all(isinstance(x, os.PathLike) for x in item):
             yield from item
             continue
-        named = _names_a_file(item) if isinstance(item, (list, tuple)) else None
-        if named is not None:
+        path = _first_path(item) if isinstance(item, (list, tuple)) else None
+        if path is not None:
             raise UsageError(
-                f"a list of strings is a list of documents, but {named!r} names a file: for files"
-                " give them one by one, tm.read(*paths), or as pathlib.Path; for documents give iter(list)"
+                f"a list of strings is a list of documents, but {path!r} names a file: for files"
+                " pass tm.read(*paths) or pathlib.Path objects; for documents pass iter(list)"
             )
         yield item
 
 
-def _names_a_file(items: Sequence[Any]) -> str | None:
-    """The first string of a short list that is a path or a glob with matches; texts of a corpus seldom are."""
+def _first_path(items: Sequence[Any]) -> str | None:
+    """The first of 1,000 items that is the path of a file or a glob with matches; texts of a corpus rarely are."""
     for item in items[:1000]:
         if not isinstance(item, str) or not 0 < len(item) < 1000 or "\n" in item or "\0" in item:
             continue
@@ -175,12 +200,12 @@ def _streams(item: Any) -> Iterator[Stream]:
         yield Stream("<iterable>", item)
     else:
         raise UsageError(
-            f"cannot read a {type(item).__name__}: give paths, an Arrow table, a dataset or an iterable of strings"
+            f"cannot read a {type(item).__name__}: pass paths, an Arrow table, a dataset or an iterable of strings"
         )
 
 
 def _spelling(item: str) -> str:
-    """An input without the accidents of how it was typed, so that ./data and data are the same."""
+    """An input as an absolute path, so that ./data and data are the same."""
     if item.startswith("@"):
         return "@" + os.path.abspath(item[1:])
     return os.path.abspath(item)

@@ -1,7 +1,7 @@
-"""Text that is not a file becomes files: standard input, tables, datasets and iterables are written down first.
+"""Spooling: standard input, tables, datasets and iterables are written to files before a build.
 
-This is what lets every source be planned, retried and resumed in one way. The price is one copy of the text on disk
-until the build ends. A spooled file is named by its content, so the same stream fed again resumes.
+So every source is planned, retried and resumed in the same way. This costs one copy of the text on disk until the build
+ends. A spooled file is named by its content, so a build of the same stream can resume.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.reading.discover import CODECS, SourceFile
+from tokenmill.reading.codecs import CODECS
+from tokenmill.reading.files import SourceFile
 from tokenmill.reading.source import Source, Stream
 
 CHUNK_ROWS = 1 << 14
+TABLE_FORMAT = "arrow"  # the format of spooled tables
 _MAGIC = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -31,7 +33,7 @@ _MAGIC = {
 
 
 def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:
-    """The same source with its streams written into `folder` as files; memory stays at about one chunk."""
+    """The same source with its streams written to files in `folder`. Memory: about one chunk."""
     if not source.streams:
         return source
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +50,7 @@ def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:
 
 def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
     if source.format == "auto":
-        raise UsageError("standard input has no file name to tell its format: say --format jsonl, lines, text or csv")
+        raise UsageError("standard input has no file name to tell its format: pass --format jsonl, lines, text or csv")
     head = stream.data.read(1 << 22)
     codec = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
     path = folder / "stdin"
@@ -65,8 +67,8 @@ def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
 
 def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int, first: int) -> Iterator[SourceFile]:
     number = first
-    nothing = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
-    for table in _chunks(_coming(stream, source), chunk_bytes, nothing):
+    empty = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
+    for table in _chunks(_tables(stream, source), chunk_bytes, empty):
         path = folder / "chunk"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=CHUNK_ROWS)
@@ -76,7 +78,7 @@ def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int
                 digest.update(block)
         named = path.with_name(f"{number:06d}-{digest.hexdigest()}.arrow")
         os.replace(path, named)
-        yield _spooled(named, digest.hexdigest(), "arrow", None, stream.name)
+        yield _spooled(named, digest.hexdigest(), TABLE_FORMAT, None, stream.name)
         number += 1
 
 
@@ -84,65 +86,67 @@ def _spooled(path: Path, tag: str, format: str, codec: str | None, name: str) ->
     return SourceFile(str(path), path.stat().st_size, tag, format, codec, name)
 
 
-def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, nothing: pa.Table) -> Iterator[pa.Table]:
-    """Tables put together or cut to about `chunk_bytes`; `nothing` where there are none, so that there is always one."""
-    held: list[pa.Table] = []
+def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table) -> Iterator[pa.Table]:
+    """Tables joined or cut to about `chunk_bytes`; `empty` if there is none, so that there is always one."""
+    parts: list[pa.Table] = []
     size = 0
-    any_came = False
+    has_rows = False
     for table in tables:
-        any_came = any_came or table.num_rows > 0
+        has_rows = has_rows or table.num_rows > 0
         step = max(1, table.num_rows * chunk_bytes // max(table.nbytes, 1))
         for low in range(0, table.num_rows, step):
             part = table.slice(low, step)
-            held.append(part)
+            parts.append(part)
             size += part.nbytes
             if size >= chunk_bytes:
-                yield pa.concat_tables(held)
-                held, size = [], 0
-    if held:
-        yield pa.concat_tables(held)
-    elif not any_came:
-        yield nothing
+                yield pa.concat_tables(parts)
+                parts, size = [], 0
+    if parts:
+        yield pa.concat_tables(parts)
+    elif not has_rows:
+        yield empty
 
 
-def _coming(stream: Stream, source: Source) -> Iterator[pa.Table]:
-    """The tables of a stream. One that breaks off is a fault of the input, not of the disk it is written to."""
+def _tables(stream: Stream, source: Source) -> Iterator[pa.Table]:
+    """The tables of a stream. A stream that breaks off is an error of the input, not of the disk it is written to."""
     try:
-        yield from _tables(stream.data, source)
+        for table in _as_tables(stream.data, source):
+            yield _needed_columns(table, source)
     except OSError as error:
         raise InputError(f"{stream.name} broke off: {error}; nothing of it is kept") from error
 
 
-def _tables(data: Any, source: Source) -> Iterator[pa.Table]:
+def _as_tables(data: Any, source: Source) -> Iterable[pa.Table]:
     if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
+        return [pa.Table.from_batches([data])]
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
-        data = pa.table({source.text_field: data})
+        return [pa.table({source.text_field: data})]
     if isinstance(data, pa.Table):
-        yield _needed(data, source)
-    elif isinstance(data, pa.RecordBatchReader):
-        for batch in data:
-            yield _needed(pa.Table.from_batches([batch]), source)
-    elif type(data).__module__.partition(".")[0] == "datasets":
-        for table in data.with_format("arrow").iter(batch_size=1000):
-            yield _needed(table, source)
-    elif hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
-        yield _needed(pa.table(data), source)
-    else:
-        rows = iter(data)
-        first = next(rows, None)
-        if first is not None and not isinstance(first, str):
-            raise UsageError(
-                f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
-                " give (row['text'] for row in rows), an Arrow table or a dataset"
-            )
-        rows = rows if first is None else chain([first], rows)
-        while some := list(islice(rows, 1000)):
-            texts = [_encoded(item) for item in some]
-            yield pa.table({source.text_field: pa.array(texts, pa.large_binary())})
+        return [data]
+    if isinstance(data, pa.RecordBatchReader):
+        return (pa.Table.from_batches([batch]) for batch in data)
+    if type(data).__module__.partition(".")[0] == "datasets":
+        batches: Iterable[pa.Table] = data.with_format("arrow").iter(batch_size=1000)
+        return batches
+    if hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
+        return [pa.table(data)]
+    return _tables_of_strings(data, source.text_field)
 
 
-def _needed(table: pa.Table, source: Source) -> pa.Table:
+def _tables_of_strings(data: Iterable[Any], name: str) -> Iterator[pa.Table]:
+    rows = iter(data)
+    first = next(rows, None)
+    if first is not None and not isinstance(first, str):
+        raise UsageError(
+            f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
+            " pass (row['text'] for row in rows), an Arrow table or a dataset"
+        )
+    rows = rows if first is None else chain([first], rows)
+    while batch := list(islice(rows, 1000)):
+        yield pa.table({name: pa.array([_encoded(item) for item in batch], pa.large_binary())})
+
+
+def _needed_columns(table: pa.Table, source: Source) -> pa.Table:
     names = [name if name in table.schema.names else name.split(".")[0] for name in source.fields]
     missing = [name for name in names if name not in table.schema.names]
     if missing:
@@ -153,5 +157,5 @@ def _needed(table: pa.Table, source: Source) -> pa.Table:
 
 
 def _encoded(item: Any) -> bytes | None:
-    """A string as bytes, lone surrogates kept for the reader to refuse by row; anything else as a null."""
+    """A string as bytes, anything else as null. Lone surrogates are kept: the reader skips them with a row number."""
     return item.encode("utf-8", "surrogatepass") if isinstance(item, str) else None

@@ -1,4 +1,4 @@
-"""How a document's text is made from a record's fields: one field, or a template over several."""
+"""How the text of a document is made from the fields of a record: one field, or a template over several."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tokenmill.errors import UsageError
 
 
 class Template:
-    """A text with {field} holes: "{title}\\n\\n{body.text}". Doubled braces stand for themselves.
+    """A text with {field} placeholders: "{title}\\n\\n{body.text}". Doubled braces stand for themselves.
 
-    Holes are field names only. Nothing is looked up on Python objects, so a template cannot reach anything but data.
+    Placeholders are field names only. They are never evaluated as Python attributes, so a template reaches only data.
     """
 
     def __init__(self, template: str) -> None:
         self.literals: list[str] = [""]
-        holes: list[str] = []
+        fields: list[str] = []
         try:
             for literal, name, spec, conversion in string.Formatter().parse(template):
                 self.literals[-1] += literal
                 if name is None:
                     continue
                 if not name or spec or conversion:
-                    raise UsageError(f"template hole {{{name}}} must be a plain field name, as in {{title}}")
-                holes.append(name)
+                    raise UsageError(f"template placeholder {{{name}}} must be a plain field name, such as {{title}}")
+                fields.append(name)
                 self.literals.append("")
         except ValueError as error:
             raise UsageError(f"template {template!r} is not valid: {error}") from error
-        if not holes:
-            raise UsageError(f"template {template!r} names no field, as in '{{title}}\\n\\n{{body}}'")
-        self.fields = tuple(holes)
+        if not fields:
+            raise UsageError(f"template {template!r} names no field; write it like '{{title}}\\n\\n{{body}}'")
+        self.fields = tuple(fields)
 
     def join(self, values: list[str]) -> str:
-        """The text of one record; for the careful path only."""
+        """The text of one record, for records that are read one by one."""
         parts = [self.literals[0]]
         for value, literal in zip(values, self.literals[1:], strict=True):
             parts += [value, literal]
@@ -42,7 +42,7 @@ class Template:
 
 
 def dig(record: Any, path: str) -> tuple[bool, Any]:
-    """Find a dotted field in a parsed record: (found, value). A key that itself holds dots is found too."""
+    """Look up a dotted field in a parsed record: (found, value). Also finds a key that itself contains dots."""
     here = record
     for key in path.split("."):
         if not isinstance(here, dict) or key not in here:
@@ -51,18 +51,18 @@ def dig(record: Any, path: str) -> tuple[bool, Any]:
     return True, here
 
 
-class Literal(str):
-    """A number as it is written in JSON: never converted, so never too large and never rounded."""
+class JsonNumber(str):
+    """A number as written in JSON. It is never converted, so it cannot overflow or lose digits."""
 
 
 def parse_record(line: str) -> Any:
-    """A JSON record, numbers left as they are written."""
-    return json.loads(line, parse_int=Literal, parse_float=Literal, parse_constant=Literal)
+    """Parse a JSON record; numbers stay as written."""
+    return json.loads(line, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber)
 
 
 def as_text(value: Any, *, lenient: bool) -> str | None:
-    """A field's text, or None where it has none. Templates take numbers and booleans too, as JSON writes them."""
-    if isinstance(value, Literal):
+    """The text of a field, or None if it has none. Templates (`lenient`) also take numbers and booleans, as in JSON."""
+    if isinstance(value, JsonNumber):
         return str(value) if lenient else None
     if isinstance(value, bool):
         return json.dumps(value) if lenient else None

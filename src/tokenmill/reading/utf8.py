@@ -1,4 +1,4 @@
-"""Arrow string arrays: checked to be text, joined, empty."""
+"""Arrow string arrays: UTF-8 checks, joins, single values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from tokenmill.documents import Skip, Texts
 from tokenmill.reading.template import Template
 
-# Arrays are made from buffers here: pa.array() imports pandas wherever that is installed, 65 MB in every worker.
+# Arrays are made from buffers: pa.array() imports pandas if it is installed, which costs every worker 65 MB.
 
 
 def one_text(data: bytes, kind: pa.DataType | None = None) -> pa.Array:
-    """An array of one value over these very bytes; large_binary unless said."""
+    """An array of one value, large_binary by default. Does not copy the bytes."""
     offsets = np.array([0, len(data)], np.int64)
     return pa.Array.from_buffers(kind or pa.large_binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
@@ -23,31 +23,31 @@ EMPTY = one_text(b"", pa.large_string()).slice(1)
 
 
 def places(mask: pa.BooleanArray) -> npt.NDArray[np.int64]:
-    """Where a mask is true."""
-    found = pc.indices_nonzero(mask)
-    return np.frombuffer(found.buffers()[1], np.uint64, count=len(found)).astype(np.int64)
+    """The indices where a mask is true."""
+    indices = pc.indices_nonzero(mask)
+    return np.frombuffer(indices.buffers()[1], np.uint64, count=len(indices)).astype(np.int64)
 
 
 def take(values: pa.Array, where: npt.NDArray[np.int64]) -> pa.Array:
-    """The values at these places."""
+    """The values at these indices."""
     where = np.ascontiguousarray(where, np.int64)
     return values.take(pa.Array.from_buffers(pa.int64(), len(where), [None, pa.py_buffer(where)]))
 
 
 def join(arrays: list[pa.LargeStringArray]) -> pa.LargeStringArray:
-    """One array out of several; no copy where there is one."""
+    """Concatenate arrays; a single one is not copied."""
     if len(arrays) == 1:
         return arrays[0]
     return pa.concat_arrays(arrays) if arrays else EMPTY
 
 
 def no_text(skip: Skip) -> Texts:
-    """Rows that gave no document."""
+    """Texts of rows that gave no document."""
     return Texts(EMPTY, skip.rows, [skip])
 
 
 def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:
-    """A template over columns; null where any of them is. Bytes out: not yet known to be text."""
+    """A template over columns; null where any of them is. The result is bytes, not yet checked to be UTF-8."""
     parts: list[object] = [template.literals[0]]
     for column, literal in zip(columns, template.literals[1:], strict=True):
         parts += [column.cast(pa.large_binary()), literal]
@@ -56,10 +56,10 @@ def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:
 
 
 def valid_texts(values: pa.Array, rows: np.ndarray | None) -> tuple[pa.LargeStringArray, list[Skip]]:
-    """The values that are valid UTF-8, as text, and a skip for each that is not.
+    """The values that are valid UTF-8, and a skip for each that is not.
 
-    `values` is large_binary or large_string without nulls; `rows` gives their row numbers where those are not 0, 1, 2...
-    Arrow checks a block at many GB/s; only a block that fails is looked at value by value.
+    `values` is large_binary or large_string without nulls; `rows` gives their row numbers if those are not 0, 1, 2, ...
+    Arrow checks a block at many GB/s; only a block that fails is checked value by value.
     """
     text = values.view(pa.large_string()) if values.type != pa.large_string() else values
     try:
@@ -77,3 +77,15 @@ def valid_texts(values: pa.Array, rows: np.ndarray | None) -> tuple[pa.LargeStri
             good[i] = False
             skips.append(Skip(int(i if rows is None else rows[i]), 1, "invalid utf-8", f"at byte {error.start}"))
     return take(binary, np.flatnonzero(good)).view(pa.large_string()), skips
+
+
+def whole_characters(data: bytes) -> int:
+    """How many of these bytes are whole characters: less than all if the last character is cut."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            return len(data)
+        if byte >= 0xC0:
+            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) if width <= back else len(data) - back
+    return len(data)

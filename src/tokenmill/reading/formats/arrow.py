@@ -1,0 +1,147 @@
+"""Arrow IPC files and streams. Pieces of a file are ranges of record batches; a stream has no footer and stays whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tokenmill.documents import Texts
+from tokenmill.errors import InputError
+from tokenmill.reading.codecs import check_unchanged, reading
+from tokenmill.reading.content_hash import Content
+from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part, grouped
+from tokenmill.reading.formats.columns import TableFormat, check_columns, table_blocks, text_columns
+
+FILE_MAGIC = b"ARROW1"
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+class ArrowFormat(TableFormat):
+    """Record batches, memory-mapped."""
+
+    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+        # Items of an iterable that are not strings were spooled as nulls.
+        null_reason = "not text" if piece.file.name.startswith("<iterable") else "null field"
+        with reading(piece.file):
+            for batch in _batches(piece, options):
+                _hash_batch(content, batch, options.fields)
+                yield from table_blocks(batch, options, block_bytes, null_reason)
+            content.finish()
+
+    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
+        for batch in _batches(piece, options):
+            _hash_batch(content, batch, options.fields)
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        with pa.memory_map(file.path) as raw:
+            return (pa.ipc.open_file if _has_footer(file) else pa.ipc.open_stream)(raw).schema
+
+    def entry(self, file: SourceFile, options: DocumentOptions) -> Entry:
+        try:
+            return "parts" if _has_footer(file) else "head"
+        except OSError:
+            return "parts"
+
+    def split(self, file: SourceFile, options: DocumentOptions, piece_bytes: int) -> list[Piece]:
+        with reading(file):
+            if not _has_footer(file):
+                return []
+            count = _num_batches(file)
+        return grouped(file, [file.size // max(count, 1)] * count, piece_bytes)
+
+    def parts(self, file: SourceFile, options: DocumentOptions) -> list[Part]:
+        with reading(file):
+            count = _num_batches(file)
+        return [Part(max(1, file.size // count), file.size / count, None)] * count if count else []
+
+    def rows_before(self, piece: Piece, options: DocumentOptions) -> int:
+        """From the headers of the batches."""
+        with reading(piece.file), pa.memory_map(piece.file.path) as raw:
+            reader = pa.ipc.open_file(raw)
+            return sum(reader.get_batch(i).num_rows for i in range(piece.start))
+
+    def head_rows(self, file: SourceFile, most_bytes: int) -> tuple[int, int] | None:
+        """From the headers of the batches; their text is not touched."""
+        rows = 0
+        with reading(file), pa.memory_map(file.path) as raw:
+            for batch in pa.ipc.open_stream(raw):
+                rows += batch.num_rows
+                consumed = raw.tell()
+                if consumed >= most_bytes:
+                    return rows, consumed
+        return rows, file.size
+
+    def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
+        with reading(file), pa.memory_map(file.path) as raw:
+            if _has_footer(file):
+                reader = pa.ipc.open_file(raw)
+                batch = reader.get_batch(0) if reader.num_record_batches else None
+            else:
+                batch = next(iter(pa.ipc.open_stream(raw)), None)
+            if batch is not None:
+                yield from batch.select(text_columns(batch.schema)).slice(0, count).to_pylist()
+
+
+FORMATS: dict[str, Format] = {"arrow": ArrowFormat("arrow")}
+
+
+def _has_footer(file: SourceFile) -> bool:
+    """Whether this is an Arrow file, whose batches can be read on their own, and not a stream."""
+    with open(file.path, "rb") as raw:
+        return raw.read(len(FILE_MAGIC)) == FILE_MAGIC
+
+
+def _num_batches(file: SourceFile) -> int:
+    with pa.memory_map(file.path) as raw:
+        count: int = pa.ipc.open_file(raw).num_record_batches
+        return count
+
+
+def _batches(piece: Piece, options: DocumentOptions) -> Iterator[pa.RecordBatch]:
+    file = piece.file
+    with reading(file), pa.memory_map(file.path) as raw:
+        with open(file.path, "rb") as handle:
+            check_unchanged(file, handle.fileno())
+        has_footer = _has_footer(file)
+        reader = (pa.ipc.open_file if has_footer else pa.ipc.open_stream)(raw)
+        check_columns(file, reader.schema, options)
+        for batch in _file_batches(reader, piece) if has_footer else reader:
+            batch.validate()
+            yield batch
+        if not has_footer and (raw.tell() != file.size or not _has_end_mark(file)):
+            raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or has no end marker")
+        check_unchanged(file, file.path)
+
+
+def _file_batches(reader: Any, piece: Piece) -> Iterator[pa.RecordBatch]:
+    stop = reader.num_record_batches if piece.stop is None else piece.stop
+    return (reader.get_batch(i) for i in range(piece.start, stop))
+
+
+def _has_end_mark(file: SourceFile) -> bool:
+    """Whether an Arrow stream was closed by its writer. A stream cut between two batches lacks the mark."""
+    with open(file.path, "rb") as raw:
+        raw.seek(max(0, file.size - len(STREAM_END)))
+        return raw.read() == STREAM_END
+
+
+def _hash_batch(content: Content, batch: pa.RecordBatch, fields: tuple[str, ...]) -> None:
+    """Hash the buffers of the columns that are read."""
+    for name in dict.fromkeys(name if name in batch.schema.names else name.split(".")[0] for name in fields):
+        _hash_array(content, batch.column(name))
+
+
+def _hash_array(content: Content, array: pa.Array) -> None:
+    content.update(f"{array.type} {len(array)} {array.offset}\n".encode())
+    is_struct = pa.types.is_struct(array.type)
+    for buffer in array.buffers()[:1] if is_struct else array.buffers():
+        content.update(b"-" if buffer is None else f"{buffer.size}\n".encode())
+        if buffer is not None and buffer.size:
+            content.update(buffer)
+    for i in range(array.type.num_fields if is_struct else 0):
+        _hash_array(content, array.field(i))
+    if pa.types.is_dictionary(array.type):
+        _hash_array(content, array.dictionary)

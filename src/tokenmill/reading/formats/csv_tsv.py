@@ -1,0 +1,166 @@
+"""Files of comma-separated or tab-separated values with a header. They can only be read from the start."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from tokenmill.documents import Skip, Texts
+from tokenmill.errors import InputError
+from tokenmill.reading.codecs import hash_file, open_stream
+from tokenmill.reading.content_hash import Content
+from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.formats.columns import TableFormat, check_columns, table_blocks
+from tokenmill.reading.template import Template
+from tokenmill.reading.utf8 import no_text, one_text, valid_texts
+
+HEAD_BYTES = 1 << 20  # read to look at the first records
+MOST_FIELD_BYTES = 1 << 30
+
+
+class CsvFormat(TableFormat):
+    """Arrow parses the file; where it cannot go on, Python's csv module reads the rest row by row."""
+
+    def __init__(self, name: str, delimiter: str) -> None:
+        super().__init__(name)
+        self.delimiter = delimiter
+
+    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+        rows = 0
+        fast = content.copy()  # the careful path hashes from the start again
+        for texts in self._read_fast(piece.file, options, block_bytes, fast):
+            if texts is None:
+                yield from self._read_carefully(piece.file, options, rows, content)
+                return
+            yield texts
+            rows += texts.rows
+        content.digest = fast.digest
+
+    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
+        hash_file(piece.file, content)
+
+    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
+        return None, options.template or options.text_field
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        with open_stream(file) as stream:
+            return _schema_of(next(self._rows(file, stream), []))
+
+    def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
+        with open_stream(file) as stream:
+            head = stream.read(HEAD_BYTES)
+        lines = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
+        for _, row in zip(range(count), csv.DictReader(lines, delimiter=self.delimiter), strict=False):
+            yield row
+
+    def _read_fast(
+        self, file: SourceFile, options: DocumentOptions, block_bytes: int, content: Content
+    ) -> Iterator[Texts | None]:
+        """Blocks as Arrow parses them; None where it will not go on."""
+        fields = options.fields
+        with open_stream(file, content) as raw:
+            stream = _ArrowStream(raw)
+            try:
+                reader = pacsv.open_csv(
+                    pa.PythonFile(stream, mode="r"),
+                    read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
+                    parse_options=pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    convert_options=pacsv.ConvertOptions(
+                        include_columns=list(dict.fromkeys(fields)),
+                        column_types={name: pa.large_binary() for name in fields},
+                        strings_can_be_null=False,
+                    ),
+                )
+            except (pa.ArrowKeyError, pa.ArrowInvalid):
+                stream.raise_error()
+                yield None
+                return
+            while True:
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    stream.raise_error()
+                    return
+                except pa.ArrowInvalid:
+                    stream.raise_error()
+                    yield None
+                    return
+                yield from table_blocks(batch, options, block_bytes)
+
+    def _read_carefully(
+        self, file: SourceFile, options: DocumentOptions, skip_rows: int, content: Content
+    ) -> Iterator[Texts]:
+        """Row by row from `skip_rows` on. Costs a Python object per field: only where the fast path cannot finish."""
+        template = Template(options.template) if options.template else None
+        with open_stream(file, content) as stream:
+            rows = self._rows(file, stream)
+            header = next(rows, [])
+            check_columns(file, _schema_of(header), options)
+            columns = [header.index(name) for name in options.fields]
+            for number, row in enumerate(rows):
+                if number < skip_rows:
+                    continue
+                if len(row) != len(header):
+                    detail = f"{len(row)} fields where the header has {len(header)}"
+                    yield no_text(Skip(0, 1, "bad csv row", detail))
+                    continue
+                values = [row[i] for i in columns]
+                text = values[0] if template is None else template.join(values)
+                texts, skips = valid_texts(one_text(text.encode("utf-8", "surrogateescape")), None)
+                yield Texts(texts, 1, skips)
+
+    def _rows(self, file: SourceFile, stream: BinaryIO) -> Iterator[list[str]]:
+        csv.field_size_limit(MOST_FIELD_BYTES)
+        buffered = io.BufferedReader(cast(io.RawIOBase, stream))
+        lines = io.TextIOWrapper(buffered, "utf-8-sig", "surrogateescape", newline="")
+        try:
+            yield from (row for row in csv.reader(lines, delimiter=self.delimiter) if row)
+        except csv.Error as error:
+            raise InputError(f"{file.shown}: {error}") from error
+        finally:
+            with suppress(ValueError):  # closed already
+                lines.detach().detach()  # the opener closes the stream
+
+
+FORMATS: dict[str, Format] = {"csv": CsvFormat("csv", ","), "tsv": CsvFormat("tsv", "\t")}
+
+
+def _schema_of(header: list[str]) -> pa.Schema:
+    return pa.schema([(name, pa.string()) for name in header])
+
+
+class _ArrowStream(io.RawIOBase):
+    """A stream that avoids two faults of Arrow's csv reader.
+
+    Reads never end between \\r and \\n: Arrow drops such a \\n, also inside a quoted field. Reads never raise: an error in
+    Arrow's read-ahead thread can hang the process. An error looks like the end of the stream and is raised later.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.rest = stream, b""
+        self.error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            fresh = self.stream.read(max(size - len(self.rest), 1) if size >= 0 else -1)
+        except Exception as error:
+            self.error, fresh = error, b""
+        data, self.rest = self.rest + fresh, b""
+        if fresh and data.endswith(b"\r") and len(data) > 1:
+            data, self.rest = data[:-1], b"\r"
+        return data
+
+    def raise_error(self) -> None:
+        """Raise the error of an earlier read, if any."""
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,272 @@
+"""JSON lines: a JSON object per line.
+
+The fast path passes a whole block to Arrow and then proves that the result has one document per line. A block that fails
+the proof is bisected until the bad lines stand alone. Only those are parsed one by one and reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tokenmill.documents import BLANK, Skip, Texts
+from tokenmill.errors import InputError
+from tokenmill.reading.codecs import open_stream
+from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
+from tokenmill.reading.records import Raw
+from tokenmill.reading.template import JsonNumber, Template, as_text, dig, parse_record
+from tokenmill.reading.utf8 import join, join_columns, no_text, one_text
+
+BOM = b"\xef\xbb\xbf"
+LONG_LINE = 256 << 20  # a longer line is skipped
+CAREFUL_LINES = 32  # a block with something bad in it is halved down to this many lines, which are then read one by one
+TOO_LONG = ("too large", "a line too long to be held")
+HEAD_BYTES = 1 << 20  # read to look at the first records
+
+
+class JsonlFormat(DelimitedFormat):
+    """A JSON object per line."""
+
+    def delimiter(self, options: DocumentOptions) -> bytes | None:
+        return b"\n"
+
+    def long_bytes(self) -> int:
+        return LONG_LINE
+
+    def parser(self, piece: Piece, options: DocumentOptions) -> Callable[[Raw], Texts | None]:
+        at_start = piece.start == 0
+
+        def parse(raw: Raw) -> Texts | None:
+            nonlocal at_start
+            if raw.part:
+                return no_text(Skip(0, 1, *TOO_LONG)) if raw.last else None
+            data = raw.data
+            if at_start:
+                data = data.removeprefix(BOM)
+                _refuse_array(piece.file, data)
+                at_start = False
+            return jsonl_texts(data, options)
+
+        return parse
+
+    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
+        return None, options.template or options.text_field
+
+    def check_fields(self, file: SourceFile, options: DocumentOptions) -> str | None:
+        names: dict[str, None] = {}
+        try:
+            for record in self.first_records(file, 100):
+                if all(dig(record, name)[0] for name in options.fields):
+                    return None
+                names |= dict.fromkeys(record)
+        except InputError:
+            return None
+        if not names:
+            return None
+        missing = ", ".join(repr(name) for name in options.fields if name not in names)
+        remedy = "Correct the --template" if options.template else "Choose with --text-field (text_field=...)"
+        return f"{file.shown}: the first records have no field {missing}; they have {', '.join(names)}. {remedy}"
+
+    def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
+        with open_stream(file) as stream:
+            head = stream.read(HEAD_BYTES)
+        for line in head.split(b"\n")[:count]:
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+FORMATS: dict[str, Format] = {"jsonl": JsonlFormat("jsonl")}
+
+
+def jsonl_texts(data: bytes, options: DocumentOptions) -> Texts:
+    """The documents of a block of JSON lines. Row numbers are line numbers; blank lines count."""
+    lines = _Lines(data)
+    reader = _Records(data, lines, options)
+    pending = [(0, len(lines.filled))] if len(lines.filled) else []
+    while pending:
+        low, high = pending.pop()
+        texts = reader.parse(low, high)
+        if texts is not None:
+            reader.values.append(texts)
+        elif high - low > CAREFUL_LINES:
+            middle = (low + high) // 2
+            pending += [(middle, high), (low, middle)]
+        else:
+            for i in range(low, high):
+                reader.read_one(i)
+    return Texts(join(reader.values), len(lines.starts), with_blanks(reader.skips, lines.blank.tolist()))
+
+
+class _Lines:
+    """Where the lines of a block start and end, without their line ends, and which are blank."""
+
+    def __init__(self, data: bytes) -> None:
+        codes = self.codes = np.frombuffer(data, np.uint8)
+        breaks = np.flatnonzero(codes == 0x0A)
+        self.starts = np.concatenate(([0], breaks + 1)) if len(data) else np.empty(0, np.int64)
+        self.ends = np.concatenate((breaks, [len(data)])) if len(data) else np.empty(0, np.int64)
+        if len(data) and data.endswith(b"\n"):
+            self.starts, self.ends = self.starts[:-1], self.ends[:-1]
+        if b"\r" in data:
+            not_empty = self.ends > self.starts
+            self.ends = self.ends - (not_empty & (codes[np.maximum(self.ends - 1, 0)] == 0x0D))
+        filled = self.ends > self.starts
+        self.filled = np.flatnonzero(filled)
+        self.blank = np.flatnonzero(~filled)
+
+
+class _Records:
+    """The records of a block: their texts and skips so far, in order."""
+
+    def __init__(self, data: bytes, lines: _Lines, options: DocumentOptions) -> None:
+        self.data, self.lines = data, lines
+        self.template = Template(options.template) if options.template else None
+        self.fields = self.template.fields if self.template else (options.text_field,)
+        self.values: list[pa.LargeStringArray] = []
+        self.skips: list[Skip] = []
+
+    def parse(self, low: int, high: int) -> pa.LargeStringArray | None:
+        """The texts of the filled lines [low, high) in one call to Arrow, or None if that cannot be proved correct.
+
+        The proof: every line starts with "{" and ends with "}", so no value spans two lines (inside a value, "{" cannot
+        follow "}", and strings contain no raw newline). So each line holds at least one object, and as many objects as
+        lines means exactly one each. Each object has the fields, as text, as valid UTF-8.
+        """
+        rows = self.lines.filled[low:high]
+        starts, ends = self.lines.starts[rows], self.lines.ends[rows]
+        if (ends - starts > LONG_LINE).any() or not self._look_like_objects(starts, ends):
+            return None
+        block = pa.py_buffer(self.data)[int(starts[0]) : int(ends[-1])]
+        try:
+            table = pj.read_json(
+                pa.BufferReader(block),
+                read_options=pj.ReadOptions(use_threads=False, block_size=block.size + 1),
+                parse_options=pj.ParseOptions(explicit_schema=_schema(self.fields), unexpected_field_behavior="ignore"),
+            )
+            return self._texts(table) if table.num_rows == high - low else None
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+
+    def _look_like_objects(self, starts: np.ndarray, ends: np.ndarray) -> bool:
+        codes = self.lines.codes
+        return bool((codes[starts] == 0x7B).all() and (codes[ends - 1] == 0x7D).all())
+
+    def _texts(self, table: pa.Table) -> pa.LargeStringArray | None:
+        columns = [_column(table, name) for name in self.fields]
+        text = columns[0].cast(pa.large_string()) if self.template is None else join_columns(self.template, columns)
+        if text.null_count:
+            return None
+        text = text.view(pa.large_string())
+        text.validate(full=True)
+        return text
+
+    def read_one(self, i: int) -> None:
+        """Add one line that the fast path refused: its text after all, or why it has none."""
+        row = int(self.lines.filled[i])
+        line = self.data[self.lines.starts[row] : self.lines.ends[row]]
+        text, skip = _read_line(line, self.fields, self.template)
+        if text is not None:
+            self.values.append(one_text(text.encode(), pa.large_string()))
+        elif skip is not None:
+            # Arrow accepts some lines that Python does not, such as very deep nesting.
+            values = self.parse(i, i + 1) if skip.reason != BLANK else None
+            if values is None:
+                self.skips.append(skip._replace(row=row))
+            else:
+                self.values.append(values)
+
+
+def _schema(fields: tuple[str, ...]) -> pa.Schema:
+    tree: dict[str, Any] = {}
+    for name in fields:
+        here = tree
+        for key in name.split("."):
+            here = here.setdefault(key, {})
+
+    def as_type(node: dict[str, Any]) -> pa.DataType:
+        return pa.struct([(key, as_type(below)) for key, below in node.items()]) if node else pa.string()
+
+    return pa.schema([(key, as_type(below)) for key, below in tree.items()])
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    first, *rest = name.split(".")
+    column = table.column(first)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pc.struct_field(array, rest) if rest else array
+
+
+def _read_line(line: bytes, fields: tuple[str, ...], template: Template | None) -> tuple[str | None, Skip | None]:
+    """The text of one line, or why it has none."""
+    if len(line) > LONG_LINE:
+        return None, Skip(0, 1, *TOO_LONG)
+    if not line.strip():
+        return None, Skip(0, 1, BLANK)
+    try:
+        record = parse_record(line.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        return None, Skip(0, 1, "bad json", str(error)[:200])
+    if not isinstance(record, dict):
+        return None, Skip(0, 1, "bad json", f"a {_kind(record)}, not an object")
+    values = []
+    for name in fields:
+        value, skip = _field_text(record, name, lenient=template is not None)
+        if value is None:
+            return None, skip
+        values.append(value)
+    text = values[0] if template is None else template.join(values)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return None, Skip(0, 1, _encoding_fault(line, fields), f"at character {error.start}")
+    return text, None
+
+
+def _field_text(record: dict[str, Any], name: str, *, lenient: bool) -> tuple[str | None, Skip | None]:
+    present, value = dig(record, name)
+    if not present:
+        return None, Skip(0, 1, "missing field", f"no field {name!r}")
+    if value is None:
+        return None, Skip(0, 1, "null field", f"field {name!r} is null")
+    text = as_text(value, lenient=lenient)
+    return text, None if text is not None else Skip(0, 1, "not text", f"field {name!r} is a {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    return "number" if isinstance(value, JsonNumber) else type(value).__name__
+
+
+def _encoding_fault(line: bytes, fields: tuple[str, ...]) -> str:
+    """Whether invalid bytes or invalid escapes are the fault: is the text valid once bad bytes are replaced?"""
+    record = parse_record(line.decode("utf-8", "replace"))
+    try:
+        for name in fields:
+            str(dig(record, name)[1]).encode()
+    except UnicodeEncodeError:
+        return "lone surrogate"
+    return "invalid utf-8"
+
+
+def _refuse_array(file: SourceFile, data: bytes) -> None:
+    """Raise for a file that is one JSON array."""
+    data = data.lstrip()
+    if data[:2] not in (b"[", b"[\n", b"[\r", b"[{", b"[ "):
+        return
+    first_line = data.split(b"\n", 1)[0].strip()
+    if first_line == b"[" or first_line.startswith((b"[{", b"[ {")):
+        raise InputError(
+            f"{file.shown}: one JSON array, not one object per line;"
+            " convert it to lines with: jq -c '.[]' FILE > FILE.jsonl"
+        )
