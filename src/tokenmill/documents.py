@@ -1,4 +1,4 @@
-"""The two currencies: text travels as Texts, tokens as Tokens. Neither holds a Python object per document."""
+"""Blocks of documents: text as Texts, tokens as Tokens. Neither has a Python object per document."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-# About what the fastest engine likes best per call; results never depend on it.
+# About the best size per call of the fastest engine. Results do not depend on it.
 BLOCK_BYTES = 4 << 20
 
-# Rows that hold nothing at all (a blank line between records) are not documents and are not quarantined.
+# The reason of empty rows, such as blank lines between records: they are not documents, and not quarantined either.
 BLANK = "blank"
 
 
 class Skip(NamedTuple):
-    """A run of source rows that became no document: `rows` of them from `row` on, and why."""
+    """A run of source rows that gave no document: `rows` of them from `row` on, and why."""
 
     row: int
     rows: int
@@ -29,11 +29,11 @@ class Skip(NamedTuple):
 
 @dataclass(slots=True)
 class Texts:
-    """Some consecutive rows of a source.
+    """Consecutive rows of a source.
 
-    `values` is an Arrow large_string array, without nulls, of valid UTF-8. `rows` counts the source rows these
-    documents came from; those that gave no document are in `skips`, with row numbers from the start of this block.
-    With `unfinished`, the last document goes on in the next Texts (and `rows` counts it only when it ends).
+    `values` is an Arrow large_string array of valid UTF-8, without nulls. `rows` counts the source rows that these
+    documents came from; rows that gave no document are in `skips`, with row numbers relative to this block.
+    If `unfinished`, the last document continues in the next Texts, and `rows` counts it only in the Texts where it ends.
     """
 
     values: pa.LargeStringArray
@@ -46,13 +46,22 @@ class Texts:
         """Bytes of UTF-8 text, without offsets."""
         return text_bytes(self.values)
 
+    def row_of(self, document: int) -> int:
+        """The row of a document of this block, by its index in `values`."""
+        row = document
+        for skip in sorted(self.skips):
+            if skip.row > row:
+                break
+            row += skip.rows
+        return row
+
 
 @dataclass(slots=True)
 class Tokens:
-    """Token ids end to end, and where each document ends.
+    """The token ids of consecutive documents, and where each document ends.
 
-    Ids after the last end belong to a document that goes on in the next Tokens. `special` are the documents, by index,
-    whose text holds a special token. `columns` has the values of further columns by name: one per id, or one per end.
+    Ids after the last end belong to a document that continues in the next Tokens. `special` lists the documents, by index,
+    whose text contains a special token. `columns` has the values of further columns by name: one per id, or one per end.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
@@ -62,7 +71,7 @@ class Tokens:
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:
-    """Strings as an Arrow array, made from buffers: pa.array would import pandas, where there is one."""
+    """Strings as an Arrow array. Made from buffers, since pa.array imports pandas if it is installed."""
     import numpy as np
     import pyarrow as pa
 
@@ -74,14 +83,14 @@ def text_array(texts: Sequence[str]) -> pa.LargeStringArray:
 
 
 def text_offsets(values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    """Where each value begins and the last one ends, in the array's own buffer; no copy."""
+    """Where each value starts and the last one ends in the buffer of the array. Does not copy."""
     import numpy as np
 
     return np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
 
 
 def text_bytes(values: pa.LargeStringArray) -> int:
-    """Bytes of text in an Arrow string array; constant time."""
+    """Bytes of text in an Arrow string array. Constant time."""
     if len(values) == 0:
         return 0
     offsets = text_offsets(values)
@@ -89,7 +98,7 @@ def text_bytes(values: pa.LargeStringArray) -> int:
 
 
 def merge_skips(skips: list[Skip]) -> list[Skip]:
-    """Join neighbouring runs of the same reason, so that a million bad rows are one line in a receipt."""
+    """Join adjacent runs with the same reason, so that a million bad rows are one line in a receipt."""
     merged: list[Skip] = []
     for skip in skips:
         last = merged[-1] if merged else None

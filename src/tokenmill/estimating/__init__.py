@@ -1,1 +1,1 @@
-"""What an estimate is made from: a sample spread over the corpus, what is odd about it, and what a build of it costs."""
+"""What a build would produce and cost, estimated from a sample of the corpus, with warnings about unusual text."""

@@ -1,6 +1,6 @@
-"""What is odd about the text of a corpus, from a sample of it: said before a long build, with the option that mends it.
+"""Warnings about unusual text in a sample, each with the option that fixes it.
 
-A finding that is only likely (characters gone wrong, a field that looks like an id) has to be clear to be said at all: an
+A warning that rests on a guess (wrongly decoded characters, a field that looks like an id) needs clear evidence: a false
 alarm about good text is worse than silence.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,28 +19,32 @@ import pyarrow.compute as pc
 import xxhash
 
 from tokenmill.documents import BLANK, Skip, text_offsets
-from tokenmill.estimating.blocks import Block
-from tokenmill.reading import SourceFile
+from tokenmill.estimating.heads import Head
+from tokenmill.estimating.sample import SampledBlock
+from tokenmill.reading import Source, SourceFile
+from tokenmill.reading.formats import get_format
 from tokenmill.reading.utf8 import places
 
-FEW = 3  # documents: less than this is no pattern
+FEW = 3  # fewer documents are not a pattern
 EOS_SHARE = 0.05  # of documents that end in the eos token
 EMPTY_SHARE = 0.01
-GARBLED_SHARE = 0.01  # of documents with characters gone wrong; a text about encodings has some
+GARBLED_SHARE = 0.01  # of documents with wrongly decoded characters; a text about encodings contains some
 COPY_SHARE = 0.02  # of the sampled documents that are copies of another one
-COPY_BYTES = 32  # shorter documents may well be equal
-SAME_SHARE = 0.5  # of documents with one and the same text
+COPY_BYTES = 32  # shorter documents may be equal by chance
+SAME_SHARE = 0.5  # of documents with the same text
 LIKE_IDS_SHARE = 0.9  # of documents that are a number, an address or an id
-SOME = 20  # documents it takes to say that most are alike
+ENOUGH = 20  # documents needed to say that most are alike
 ONE_SHARE = 0.4  # of all text in one document
-LARGE_DOCUMENT = 1 << 20  # bytes: a smaller one may be most of a corpus
-HUGE_DOCUMENT = 64 << 20  # no book is as long
+LARGE_DOCUMENT = 1 << 20  # bytes; a smaller one may well be most of a small corpus
+HUGE_DOCUMENT = 64 << 20  # bytes; longer than any book
 HASHED = 200_000  # documents compared, at most
-COMPARED = 512 << 10  # bytes of a file that are compared with one of the same size: its start, middle and end
+COMPARED = 512 << 10  # bytes compared of files of the same size: start, middle and end
 COMPARED_FILES = 64
-NAMED = 3  # files in a message
+NAMED = 3  # files named in a message
+FIX_TEXT = "Fix the text at its origin: a build takes it as it is"
+GARBLED_WHAT = "contain UTF-8 that was read as Latin-1, such as 'Ã©' for 'é'"
 
-# UTF-8 read as Latin-1 or cp1252. Only what no language writes: "Ã" ends Portuguese words, but no "©" follows there.
+# UTF-8 read as Latin-1 or cp1252. Only sequences that no language writes: Portuguese words end in "Ã", but not in "Ã©".
 _AFTER = (
     "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc"
     "\u2013-\u2022\u2026\u2030\u2039\u203a\u20ac\u2122"
@@ -58,7 +62,7 @@ _LIKE_ID = re.compile(r"\s*(?:https?://\S+|www\.\S+|[-+]?[\d.,:/ -]+|[0-9a-fA-F-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to know before a build: `seen` times in the sample, about `count` times in all; where, and the remedy."""
+    """A warning: `seen` times in the sample, about `count` times in the corpus, an example of the place, and the remedy."""
 
     kind: str
     what: str
@@ -77,26 +81,27 @@ class Finding:
 
 @dataclass(slots=True)
 class _Seen:
-    """How often something was seen, how often it is in all, and where it was first."""
+    """How often something is in the sample and in the corpus, and where it was first seen."""
 
     count: int = 0
     weight: float = 0.0
-    block: Block | None = None
+    block: SampledBlock | None = None
     document: int | None = None
     skip: Skip | None = None
 
-    def add(self, block: Block, documents: npt.NDArray[np.int64], weight: float) -> None:
+    def add(self, block: SampledBlock, documents: npt.NDArray[np.int64], weight: float) -> None:
         if len(documents) and self.block is None:
             self.block, self.document = block, int(documents[0])
         self.count += len(documents)
         self.weight += weight * len(documents)
 
-    def place(self) -> str | None:
-        return None if self.block is None else self.block.place(self.document, self.skip)
+    def finding(self, kind: str, what: str, remedy: str) -> Finding:
+        place = None if self.block is None else self.block.place(self.document, self.skip)
+        return Finding(kind, what, self.count, round(self.weight), place, remedy)
 
 
-class Looked:
-    """Looks at the sample's documents. Costs some 10 ms a MB, most of it for the characters."""
+class Inspection:
+    """Looks at the documents of a sample. Costs about 10 ms per MB, most of it for wrongly decoded characters."""
 
     def __init__(self, eos_name: str | None) -> None:
         self.eos_name = eos_name
@@ -107,157 +112,139 @@ class Looked:
         self.hashes: Counter[int] = Counter()
         self.longest = 0
 
-    def look(self, block: Block, special: Sequence[int] | npt.NDArray[np.int64], scale: float) -> None:
-        """Take in a block. `scale`: how often each of its documents is in the corpus; `special`: which hold such tokens."""
-        for skip in () if block.counted else block.skips:
+    def add(self, block: SampledBlock, special: npt.NDArray[np.int64], scale: float) -> None:
+        """Look at a block. `scale` is how often each of its documents is in the corpus; `special` lists those that contain
+        special tokens."""
+        self._add_skips(block, scale)
+        values = block.texts.values
+        garbled = places(pc.match_substring_regex(values, GARBLED))
+        if not block.whole:
+            self.parts += len(values)
+            self._note("garbled parts", block, garbled, scale)
+            return
+        self.documents += len(values)
+        self.weight += scale * len(values)
+        self.rows_weight += scale * len(values)
+        lengths = np.diff(text_offsets(values)) if len(values) else np.empty(0, np.int64)
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        ended = self._ended(values)
+        self._note("garbled", block, garbled, scale)
+        self._note("replaced", block, places(pc.match_substring(values, "\ufffd")), scale)
+        self._note("empty", block, np.flatnonzero(lengths == 0), scale)
+        self._note("eos", block, ended, scale)
+        self._note("special", block, np.setdiff1d(special, ended), scale)
+        self._note("ids", block, _like_ids(values, lengths), scale)
+        if self.documents <= HASHED:
+            self._note("copy", block, self._copies_in(values, lengths), scale)
+
+    def findings(self, *, special_tokens: str, text_field: str, all_text: float, known_share: float) -> list[Finding]:
+        """The warnings. `known_share` is the share of the corpus that was sampled."""
+        is_it = f"Is {text_field!r} the field with the text? Choose with --text-field"
+        lone_eos = "Each becomes a lone eos; choose another field with --text-field?"
+        found: list[Finding | None] = [
+            *(self._bad_rows(reason, seen) for reason, seen in self.bad.items()),
+            self._common("eos", EOS_SHARE, "already end in the eos token", "Avoid a second one with --eos none", few=1),
+            self._special(special_tokens),
+            self._common("empty", EMPTY_SHARE, "are empty", lone_eos),
+            self._same(is_it),
+            self._common("ids", LIKE_IDS_SHARE, "are a number, an address or an id", is_it, few=ENOUGH),
+            self._copies(known_share),
+            self._common("garbled", GARBLED_SHARE, GARBLED_WHAT, FIX_TEXT),
+            self._garbled_parts(),
+            self._common("replaced", GARBLED_SHARE, "contain U+FFFD, which replaces unreadable characters", FIX_TEXT),
+            self._one_document(all_text),
+        ]
+        return [finding for finding in found if finding is not None]
+
+    def _add_skips(self, block: SampledBlock, scale: float) -> None:
+        for skip in () if block.counted else block.texts.skips:
             if skip.reason == BLANK:
                 continue
             seen = self.bad.setdefault(skip.reason, _Seen(block=block, skip=skip))
             seen.count += skip.rows
             seen.weight += scale * skip.rows
             self.rows_weight += scale * skip.rows
-        values = block.values
-        garbled = places(pc.match_substring_regex(values, GARBLED))
-        if not block.whole:
-            self.parts += len(values)
-            self._note("garbled parts", block, garbled, scale)
-            return
-        self._note("garbled", block, garbled, scale)
-        self._note("replaced", block, places(pc.match_substring(values, "\ufffd")), scale)
-        self.documents += len(values)
-        self.weight += scale * len(values)
-        self.rows_weight += scale * len(values)
-        lengths = np.diff(text_offsets(values)) if len(values) else np.empty(0, np.int64)
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-        self._note("empty", block, np.flatnonzero(lengths == 0), scale)
-        ended = self._ended(values)
-        self._note("eos", block, ended, scale)
-        self._note("special", block, np.setdiff1d(np.asarray(special, np.int64), ended), scale)
-        self._note("ids", block, _like_ids(values, lengths), scale)
-        self._hash(block, lengths, scale)
 
-    def findings(self, *, special_tokens: str, text_field: str, all_text: float, known: float) -> list[Finding]:
-        """What there is to say. `known` is the sampled share of the corpus."""
-        found: list[Finding | None] = [
-            *(self._bad_rows(reason, seen) for reason, seen in self.bad.items()),
-            self._common(
-                "eos", EOS_SHARE, "end in the eos token already", "It would stand there twice: --eos none", few=1
-            ),
-            self._specials(special_tokens),
-            self._common(
-                "empty", EMPTY_SHARE, "are empty", "Each becomes a lone eos; choose another field with --text-field?"
-            ),
-            self._same(text_field),
-            self._common(
-                "ids",
-                LIKE_IDS_SHARE,
-                "are a number, an address or an id",
-                f"Is {text_field!r} the field with the text? Choose with --text-field",
-                SOME,
-            ),
-            self._copies(known),
-            self._common(
-                "garbled",
-                GARBLED_SHARE,
-                "hold UTF-8 that was read as Latin-1, such as 'Ã©' for 'é'",
-                "Mend the text where it was made: a build takes it as it is",
-            ),
-            self._garbled_parts(),
-            self._common(
-                "replaced",
-                GARBLED_SHARE,
-                "hold U+FFFD, which stands where characters could not be read",
-                "Mend the text where it was made: a build takes it as it is",
-            ),
-            self._one_document(all_text),
-        ]
-        return [one for one in found if one is not None]
-
-    def _note(self, kind: str, block: Block, which: npt.NDArray[np.int64], scale: float) -> None:
-        self.seen.setdefault(kind, _Seen()).add(block, which, scale)
+    def _note(self, kind: str, block: SampledBlock, documents: npt.NDArray[np.int64], scale: float) -> None:
+        self.seen.setdefault(kind, _Seen()).add(block, documents, scale)
 
     def _ended(self, values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+        """The documents that end in the eos token."""
         if self.eos_name is None:
             return np.empty(0, np.int64)
         return places(pc.or_(pc.ends_with(values, self.eos_name), pc.ends_with(values, self.eos_name + "\n")))
 
-    def _hash(self, block: Block, lengths: npt.NDArray[np.int64], scale: float) -> None:
-        """Which documents were seen before."""
-        if self.documents > HASHED or not len(lengths):
-            return
-        bounds = text_offsets(block.values)
-        data = memoryview(block.values.buffers()[2] or b"")
+    def _copies_in(self, values: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The documents that were seen before."""
         copies = []
-        for i in np.flatnonzero(lengths):
-            key = xxhash.xxh3_64_intdigest(data[bounds[i] : bounds[i + 1]])
-            self.hashes[key] += 1
-            if self.hashes[key] > 1 and lengths[i] >= COPY_BYTES:
-                copies.append(i)
-        self._note("copy", block, np.array(copies, np.int64), scale)
+        if len(values):
+            offsets, data = text_offsets(values), memoryview(values.buffers()[2] or b"")
+            for i in np.flatnonzero(lengths):
+                key = xxhash.xxh3_64_intdigest(data[offsets[i] : offsets[i + 1]])
+                self.hashes[key] += 1
+                if self.hashes[key] > 1 and lengths[i] >= COPY_BYTES:
+                    copies.append(i)
+        return np.array(copies, np.int64)
 
     def _share(self, seen: _Seen) -> float:
         return seen.weight / self.weight if self.weight else 0.0
 
-    def _common(self, kind: str, least: float, what: str, remedy: str, few: int = FEW) -> Finding | None:
+    def _common(self, kind: str, least: float, what: str, remedy: str, *, few: int = FEW) -> Finding | None:
+        """A finding about at least a `least` share of the documents."""
         seen = self.seen.get(kind, _Seen())
         if seen.count < few or self._share(seen) < least:
             return None
-        what = f"{_percent(self._share(seen))} of the documents {what}"
-        return Finding(kind, what, seen.count, round(seen.weight), seen.place(), remedy)
+        return seen.finding(kind, f"{_percent(self._share(seen))} of the documents {what}", remedy)
 
     def _garbled_parts(self) -> Finding | None:
-        """Of one long text it takes most parts of it."""
+        """Of a long text, most parts must be garbled."""
         seen = self.seen.get("garbled parts", _Seen())
-        if self.parts < SOME or seen.count < SAME_SHARE * self.parts:
+        if self.parts < ENOUGH or seen.count < SAME_SHARE * self.parts:
             return None
-        what = "long texts hold UTF-8 that was read as Latin-1, such as 'Ã©' for 'é'"
-        remedy = "Mend the text where it was made: a build takes it as it is"
-        return Finding("garbled", what, seen.count, round(seen.weight), seen.place(), remedy)
+        return seen.finding("garbled", f"long texts {GARBLED_WHAT}", FIX_TEXT)
 
     def _bad_rows(self, reason: str, seen: _Seen) -> Finding:
         share = _percent(seen.weight / self.rows_weight) if self.rows_weight else "some"
-        what = f"{share} of the rows are bad: {reason}"
-        remedy = "They would be left out and listed in quarantine.jsonl; --on-error raise stops at the first"
-        return Finding("bad rows", what, seen.count, round(seen.weight), seen.place(), remedy)
+        remedy = "A build leaves them out and lists them in quarantine.jsonl; --on-error raise stops at the first"
+        return seen.finding("bad rows", f"{share} of the rows are bad: {reason}", remedy)
 
-    def _specials(self, policy: str) -> Finding | None:
+    def _special(self, policy: str) -> Finding | None:
         seen = self.seen.get("special", _Seen())
         if not seen.count or policy == "text":
             return None
         remedy = {
-            "parse": "They become those tokens' ids, as nobody may have meant; --special-tokens text keeps them as text",
+            "parse": "They will be encoded as special tokens, which may not be intended; --special-tokens text prevents it",
             "error": "The build would stop at the first: --special-tokens text or --special-tokens parse",
         }[policy]
-        what = f"{_percent(self._share(seen))} of the documents hold the name of a special token"
-        return Finding("special_tokens", what, seen.count, round(seen.weight), seen.place(), remedy)
+        what = f"{_percent(self._share(seen))} of the documents contain the name of a special token"
+        return seen.finding("special_tokens", what, remedy)
 
-    def _same(self, text_field: str) -> Finding | None:
-        often = self.hashes.most_common(1)[0][1] if self.hashes else 0
+    def _same(self, remedy: str) -> Finding | None:
+        most = self.hashes.most_common(1)[0][1] if self.hashes else 0
         total = sum(self.hashes.values())
-        if total < SOME or often < SAME_SHARE * total:
+        if total < ENOUGH or most < SAME_SHARE * total:
             return None
-        what = f"{_percent(often / total)} of the documents have one and the same text"
-        remedy = f"Is {text_field!r} the field with the text? Choose with --text-field"
-        return Finding("same", what, often, round(often / total * self.weight), None, remedy)
+        what = f"{_percent(most / total)} of the documents have the same text"
+        return Finding("same", what, most, round(most / total * self.weight), None, remedy)
 
-    def _copies(self, known: float) -> Finding | None:
-        """Copies in the sample are a lower bound: of a pair that lies anywhere, a sample seldom holds both."""
+    def _copies(self, known_share: float) -> Finding | None:
+        """Copies in the sample are a lower bound: a sample rarely contains both of a pair."""
         seen = self.seen.get("copy", _Seen())
         share = seen.count / self.documents if self.documents else 0.0
         if seen.count < FEW or share < COPY_SHARE:
             return None
-        least = "" if known >= 1 else "at least "
-        what = f"{least}{_percent(share)} of the documents are copies of another one"
-        if known < 1:
-            what += f" ({seen.count:,} of {self.documents:,} sampled; copies outside the sample are not seen)"
-        remedy = "Deduplicate before building, if they are not meant"
-        return Finding("copies", what, seen.count, round(share * self.weight), seen.place(), remedy)
+        what = f"{_percent(share)} of the documents are copies of another one"
+        if known_share < 1:
+            sampled = f"{seen.count:,} of {self.documents:,} sampled; copies outside the sample are not seen"
+            what = f"at least {what} ({sampled})"
+        finding = seen.finding("copies", what, "Deduplicate before building, unless they are intended")
+        return replace(finding, count=round(share * self.weight))
 
     def _one_document(self, all_text: float) -> Finding | None:
         if self.longest < max(LARGE_DOCUMENT, ONE_SHARE * all_text) or self.documents < 2:
             return None
         what = f"one document is {_percent(self.longest / all_text)} of all text"
-        return Finding("one document", what, 1, 1, None, "Is it one? --format lines or --separator cuts text files")
+        return Finding("one document", what, 1, 1, None, "Is it one? --format lines or --separator splits text files")
 
 
 def _like_ids(values: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -267,41 +254,44 @@ def _like_ids(values: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> np
     return np.array([i for i in short.tolist() if _LIKE_ID.fullmatch(values[i].as_py())], np.int64)
 
 
-def whole_files(files: Sequence[SourceFile], separator: str | None) -> Finding | None:
-    """Text files that are one document each, and far too large for that."""
-    total = sum(file.size for file in files)
-    large = [f for f in files if f.format == "text" and separator is None and f.size >= LARGE_DOCUMENT]
-    odd = [file for file in large if file.size >= min(ONE_SHARE * total, HUGE_DOCUMENT)]
-    share = sum(file.size for file in odd) / total if total else 0.0
+def whole_files(source: Source) -> Finding | None:
+    """Files that are one document each, and far too large for that."""
+    total = source.num_bytes
+    least = max(LARGE_DOCUMENT, min(ONE_SHARE * total, HUGE_DOCUMENT))
+    large = [file for file in source.files if file.size >= least and get_format(file.format).one_document(source)]
+    share = sum(file.size for file in large) / total if total else 0.0
     if share < ONE_SHARE:
         return None
-    each = "a document each" if len(odd) > 1 else "one document"
-    what = f"{_named(odd)}: {_percent(share)} of the input, read as {each}"
-    return Finding("one document", what, len(odd), len(odd), None, "--format lines or --separator cuts it")
+    named = ", ".join(file.shown for file in large[:NAMED])
+    more = f" and {len(large) - NAMED:,} more" if len(large) > NAMED else ""
+    each = "a document each" if len(large) > 1 else "one document"
+    what = f"{named}{more}: {_percent(share)} of the input, read as {each}"
+    return Finding("one document", what, len(large), len(large), None, "--format lines or --separator splits it")
 
 
 def equal_files(files: Iterable[SourceFile]) -> Finding | None:
-    """Files with the same bytes, as far as their size, start, middle and end say."""
+    """Files of the same size with the same start, middle and end."""
     by_size: dict[tuple[int, str], list[SourceFile]] = {}
     for file in files:
         if file.size >= COPY_BYTES:
             by_size.setdefault((file.size, file.format), []).append(file)
-    found: dict[tuple[int, int], list[SourceFile]] = {}
-    looked = 0
-    for (size, _), some in sorted(by_size.items(), key=lambda pair: -pair[0][0] * (len(pair[1]) - 1)):
-        if len(some) < 2 or looked >= COMPARED_FILES:
+    digests: dict[tuple[int, int], list[SourceFile]] = {}
+    compared = 0
+    for (size, _), candidates in sorted(by_size.items(), key=lambda pair: -pair[0][0] * (len(pair[1]) - 1)):
+        if len(candidates) < 2 or compared >= COMPARED_FILES:
             break
-        for file in some[: COMPARED_FILES - looked]:
-            looked += 1
-            if (key := _parts_digest(file)) is not None:
-                found.setdefault((size, key), []).append(file)
-    equal = [some for some in found.values() if len(some) > 1]
+        for file in candidates[: COMPARED_FILES - compared]:
+            compared += 1
+            digest = _parts_digest(file)
+            if digest is not None:
+                digests.setdefault((size, digest), []).append(file)
+    equal = [group for group in digests.values() if len(group) > 1]
     if not equal:
         return None
-    count = sum(len(some) - 1 for some in equal)
+    count = sum(len(group) - 1 for group in equal)
     pair = " and ".join(file.shown for file in equal[0][:2])
-    what = f"{count:,} files of {looked:,} that were compared are copies of another one, as {pair}"
-    return Finding("equal files", what, count, count, None, "Name each content once, if they are not meant")
+    what = f"{count:,} of {compared:,} compared files are copies of another one, such as {pair}"
+    return Finding("equal files", what, count, count, None, "Pass each content once, unless they are intended")
 
 
 def _parts_digest(file: SourceFile) -> int | None:
@@ -316,26 +306,32 @@ def _parts_digest(file: SourceFile) -> int | None:
     return int(digest.intdigest())
 
 
-def unreadable(failed: dict[str, str], looked_at: int, files: int) -> Finding | None:
-    """Files that failed."""
+def unreadable(failed: dict[str, str], opened: int, files: int) -> Finding | None:
+    """Files that could not be read, with the reason for each."""
     if not failed:
         return None
-    of = f" of {looked_at:,} looked at" if looked_at < files else ""
-    named = "; ".join(list(failed.values())[:NAMED]) + ("; ..." if len(failed) > NAMED else "")
+    of = f" of {opened:,} opened" if opened < files else ""
+    reasons = "; ".join(list(failed.values())[:NAMED]) + ("; ..." if len(failed) > NAMED else "")
     return Finding(
         "unreadable",
-        f"{len(failed):,} {'file' if len(failed) == 1 else 'files'}{of} cannot be read: {named}",
+        f"{len(failed):,} {'file' if len(failed) == 1 else 'files'}{of} cannot be read: {reasons}",
         len(failed),
-        round(len(failed) * files / max(looked_at, len(failed))),
+        round(len(failed) * files / max(opened, len(failed))),
         None,
         "A build leaves them out, and tries them again when it is run again",
     )
 
 
-def _named(files: Sequence[SourceFile]) -> str:
-    more = f" and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
-    return ", ".join(file.shown for file in files[:NAMED]) + more
+def only_heads(heads: Sequence[Head]) -> Finding | None:
+    """Files of which only the start was read."""
+    cut = [head for head in heads if head.consumed < head.size]
+    if not cut:
+        return None
+    share = sum(head.consumed for head in cut) / sum(head.size for head in cut)
+    what = f"only the head of {len(cut):,} {'file' if len(cut) == 1 else 'files'} was read ({share:.0%} of their bytes)"
+    remedy = "If later parts differ, as in a sorted corpus, the estimate is off: raise --sample"
+    return Finding("head", what, len(cut), len(cut), cut[0].file.shown, remedy)
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.2g}%" if not share else f"{100 * share:.2g}%"
+    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, TokenmillError
 from tokenmill.reading.content_hash import Content, Watched
 from tokenmill.reading.files import SourceFile, tag_of
 
@@ -47,10 +47,10 @@ def hash_file(file: SourceFile, content: Content) -> None:
 
 @contextmanager
 def reading(file: SourceFile) -> Iterator[None]:
-    """Turn any exception about a broken file into an InputError that names it."""
+    """Turn any exception of a library about a broken file into an InputError that names it."""
     try:
         yield
-    except InputError:
+    except TokenmillError:
         raise
     except Exception as error:  # each codec and format has errors of its own
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -35,7 +35,8 @@ def whole_records(
     while stop is None or window.position < stop:
         end = window.records_end(stop)
         if end:
-            yield Raw(window.take(end))
+            yield Raw(window.held[:end])
+            window.advance(end)
         elif len(window.held) > max(long_bytes, len(delimiter)):
             yield from _long_record(window)
         if window.at_end and not window.held:
@@ -89,11 +90,10 @@ class _Window:
         self.at_end = not fresh
         self.held = self.held + fresh if self.held else fresh
 
-    def take(self, end: int) -> bytes:
-        """Remove and return the first `end` bytes."""
-        data, self.held = self.held[:end], self.held[end:]
-        self.position += end
-        return data
+    def advance(self, count: int) -> None:
+        """Drop the first `count` bytes. Called once they were used: freeing a block earlier costs page faults."""
+        self.held = self.held[count:]
+        self.position += count
 
     def records_end(self, stop: int | None) -> int:
         """Where the last whole record that starts before `stop` ends in `held`; 0 if that is not known yet."""
@@ -110,11 +110,15 @@ def _long_record(window: _Window) -> Iterator[Raw]:
     """The record that starts where the window does, in parts."""
     overlap = len(window.delimiter) - 1  # a delimiter may straddle two reads
     while True:
-        yield Raw(window.take(max(0, len(window.held) - overlap)), part=True, last=False)
+        end = max(0, len(window.held) - overlap)
+        yield Raw(window.held[:end], part=True, last=False)
+        window.advance(end)
         window.fill()
         cut = window.held.find(window.delimiter)
         if cut >= 0 or window.at_end:
-            yield Raw(window.take(cut + len(window.delimiter) if cut >= 0 else len(window.held)), part=True)
+            end = cut + len(window.delimiter) if cut >= 0 else len(window.held)
+            yield Raw(window.held[:end], part=True)
+            window.advance(end)
             return
 
 

@@ -1,0 +1,89 @@
+"""The heads of files that can only be read from the start, such as compressed files, copied to a temporary folder."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from tokenmill.errors import UsageError
+from tokenmill.reading import SourceFile
+from tokenmill.reading.codecs import decompressed, reading
+
+READ_BYTES = 1 << 16  # decompressed at a time: how often the consumed input is noted
+
+
+class Head(NamedTuple):
+    """The first `copied` bytes of a text of about `text` bytes; they come from `consumed` of the `size` bytes on disk."""
+
+    file: SourceFile
+    copied: int
+    text: int
+    consumed: float
+    size: float
+
+
+def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> Head:
+    """Copy the start of a file, decompressed, up to `most_bytes` or the time `until`, and cut it at the last line end.
+
+    The size of the whole text is extrapolated from the text that came from the input consumed so far.
+    """
+    with reading(file), _MarkedFile(file.path) as raw, open(to, "wb", buffering=0) as out:
+        stream = cast(BinaryIO, raw) if file.codec is None else decompressed(file, raw)
+        at_end, disk_full, last = False, None, b""
+        while not raw.has_ratio or (raw.given < most_bytes and time.monotonic() < until):
+            data = stream.read(READ_BYTES)
+            if not data:
+                at_end = True
+                break
+            try:
+                out.write(data)
+            except OSError as error:  # the temporary folder is full: use what fits
+                disk_full = error
+                break
+            raw.given += len(data)
+            last = data
+        copied = raw.given
+        if not at_end and b"\n" in last:
+            copied -= len(last) - last.rfind(b"\n") - 1
+            out.truncate(copied)
+        text = copied if at_end or not raw.has_ratio else max(raw.text_of(file.size), copied)
+        if disk_full is not None and not raw.has_ratio:
+            raise UsageError(
+                f"no space in {to.parent} for the heads of compressed files: {disk_full.strerror}; set TMPDIR"
+            ) from disk_full
+    return Head(file, copied, text, file.size * copied / text if text else file.size, file.size)
+
+
+class _MarkedFile(io.FileIO):
+    """A compressed file that notes, at every read, how far it was read and how much text came out by then.
+
+    A decompressor reads ahead. At the time it asks for more input, it has passed on nearly all text of what it had.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "rb")
+        self.given = 0
+        self.marks: list[tuple[int, int]] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.marks.append((self.tell(), self.given))
+        return super().read(-1 if size is None else size) or b""
+
+    def readinto(self, buffer: object, /) -> int:
+        self.marks.append((self.tell(), self.given))
+        return super().readinto(buffer) or 0  # type: ignore[arg-type]
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether it is known how much text came from the first input: more was read since."""
+        return bool(self.marks) and self.marks[-1][0] > 0 and self.marks[-1][1] > 0
+
+    def text_of(self, size: int) -> int:
+        """How much text the whole file has, at the ratio between the first mark and the last."""
+        marks = [mark for mark in self.marks if mark[1]]
+        (first, before), (last, after) = marks[0] if len(marks) > 2 else (0, 0), marks[-1]
+        if last == first:
+            first, before = 0, 0
+        return round(after + (size - last) * (after - before) / (last - first))

@@ -1,0 +1,257 @@
+"""A sample is encoded, and its counts are extrapolated to the whole corpus."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.building.machine import resident_bytes
+from tokenmill.documents import BLOCK_BYTES, text_offsets
+from tokenmill.encoding import Encoder, Tokenizer
+from tokenmill.estimating.findings import Inspection
+from tokenmill.estimating.sample import SampledBlock, Stratum
+from tokenmill.estimating.survey import Survey
+from tokenmill.reading.utf8 import one_text, whole_characters
+
+OVERFLOW = 4  # a corpus that has this many times the text expected is sampled, not counted
+FIRST_CALL = 256 << 10  # bytes in the first call of an engine, and in the smallest
+LONG_CALL = 0.2  # seconds that a call should not exceed
+MOST_ENCODED = 4 << 20  # bytes of a document; the rest of a longer one is taken to be like its start
+STANDARD_ERRORS = 2.2  # contain the truth in 95% of cases, as measured; it is 1.96 for independent samples
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# Student's t for 95% by degrees of freedom; it is about 2 beyond these.
+_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sums over the corpus. `text_ratios` is text per byte on disk, for each stratum."""
+
+    tokens: float = 0.0
+    documents: float = 0.0
+    text_bytes: float = 0.0
+    skips: float = 0.0
+    variance: float = 0.0  # of the tokens
+    text_ratios: list[float] = field(default_factory=list)
+    lengths: list[npt.NDArray[np.float64]] = field(default_factory=list)  # tokens per document,
+    weights: list[npt.NDArray[np.float64]] = field(default_factory=list)  # and how many such documents there are
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95% interval of the tokens."""
+        return STANDARD_ERRORS * math.sqrt(self.variance)
+
+    def quantiles(self) -> dict[float, int]:
+        """Weighted quantiles of the tokens per document."""
+        if not sum(map(len, self.lengths)):
+            return {}
+        lengths, weights = np.concatenate(self.lengths), np.concatenate(self.weights)
+        order = np.argsort(lengths, kind="stable")
+        lengths, reached = lengths[order], np.cumsum(weights[order])
+        at = np.minimum(np.searchsorted(reached, np.array(QUANTILES) * reached[-1]), len(lengths) - 1)
+        return {share: round(float(lengths[i])) for share, i in zip(QUANTILES, at.tolist(), strict=True)}
+
+
+@dataclass(slots=True)
+class SampleCost:
+    """What the sample took: memory, and CPU time, so that other work on the machine does not count."""
+
+    load_seconds: float = 0.0
+    calls: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds
+    grown: int = 0  # bytes of memory
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Measure loading the engine."""
+        began, before = time.process_time(), resident_bytes()
+        yield
+        self.load_seconds = time.process_time() - began
+        self.grown = max(0, resident_bytes() - before)
+
+    @contextmanager
+    def encoding(self, nbytes: int) -> Iterator[None]:
+        """Measure one call of the engine."""
+        began, before = time.process_time(), resident_bytes()
+        yield
+        self.calls.append((nbytes, time.process_time() - began))
+        self.grown += max(0, resident_bytes() - before)
+
+    @property
+    def last_seconds(self) -> float:
+        """Seconds of the last call."""
+        return self.calls[-1][1]
+
+    @property
+    def per_byte(self) -> float:
+        """Seconds to encode a byte, in the later half of the calls: caches of an engine speed up the later ones."""
+        later = self.calls[len(self.calls) // 2 :]
+        return sum(seconds for _, seconds in later) / max(1, sum(nbytes for nbytes, _ in later))
+
+
+class EncodedSample:
+    """Encodes the blocks of a survey in calls of growing size."""
+
+    def __init__(self, tokenizer: Tokenizer, around: tuple[int | None, int | None]) -> None:
+        self.added = sum(one is not None for one in around)  # tokens added to each document
+        self.cost = SampleCost()
+        with self.cost.loading():
+            self.encoder: Encoder = tokenizer.encoder(*around)
+        eos_name = tokenizer.token_name(around[1])
+        self.inspection = Inspection(eos_name if eos_name in tokenizer.added else None)
+        self.blocks: list[_EncodedBlock] = []
+        self.pending: list[SampledBlock] = []
+        self.pending_bytes, self.call_bytes, self.encoded_bytes = 0, FIRST_CALL, 0
+
+    def add(self, survey: Survey) -> bool:
+        """Encode a survey. False if all of the corpus was to be read, and it turned out to be too much."""
+        for block in survey.blocks():
+            self.pending.append(block)
+            self.pending_bytes += block.texts.nbytes
+            if self.pending_bytes >= self.call_bytes:
+                self._encode()
+                too_much = self.encoded_bytes > OVERFLOW * survey.sample_bytes or time.monotonic() > survey.deadline
+                if survey.everything and too_much:
+                    return False
+        self._encode()
+        return not (survey.stopped and survey.everything)
+
+    def _encode(self) -> None:
+        """Encode the pending blocks in one call."""
+        blocks, self.pending, self.pending_bytes = self.pending, [], 0
+        lengths, scale, special = np.empty(0), np.empty(0), np.empty(0, np.int64)
+        filled = [block.texts.values for block in blocks if len(block.texts.values)]
+        if filled:
+            values, scale = _clipped(pa.concat_arrays(filled))
+            nbytes = int(np.diff(text_offsets(values)).sum())
+            with self.cost.encoding(nbytes):
+                tokens = self.encoder.encode(values)
+            grown = (
+                self.call_bytes // 2 if self.cost.last_seconds > LONG_CALL else min(2 * self.call_bytes, BLOCK_BYTES)
+            )
+            self.call_bytes = max(grown, FIRST_CALL)
+            self.encoded_bytes += nbytes
+            lengths = np.diff(tokens.ends, prepend=0) * scale
+            special = np.asarray(tokens.special, np.int64)
+        at = 0
+        for block in blocks:
+            end = at + len(block.texts.values)
+            encoded = block.texts.nbytes / float(scale[at:end].max(initial=1.0))
+            own = lengths[at:end] if block.whole else lengths[at:end] - self.added
+            inside = special[(special >= at) & (special < end)] - at
+            self.blocks.append(_EncodedBlock(block, encoded, own, inside))
+            at = end
+
+    def totals(self, survey: Survey) -> Totals:
+        """Extrapolate each stratum by its own ratio of tokens to bytes on disk, which are known for all of it."""
+        totals = Totals()
+        for number, stratum in enumerate(survey.strata):
+            blocks = [one for one in self.blocks if one.block.stratum == number]
+            blocks.sort(key=lambda one: one.block.spot)
+            self._add_stratum(totals, stratum, blocks, everything=survey.everything)
+        return totals
+
+    def _add_stratum(self, totals: Totals, stratum: Stratum, blocks: list[_EncodedBlock], *, everything: bool) -> None:
+        covered = _weighted(blocks, lambda one: one.block.covered)
+        scale = 1.0 if everything else stratum.nbytes / covered if covered else 0.0
+        sampled = _weighted(blocks, lambda one: one.documents)
+        documents = scale * sampled
+        if stratum.rows is not None and not everything:
+            rows = _weighted(blocks, lambda one: one.rows)
+            documents = stratum.rows * (sampled / rows if rows else 1.0)
+        totals.documents += documents
+        totals.tokens += scale * _weighted(blocks, lambda one: one.tokens)
+        if not sampled and not all(one.block.whole for one in blocks):
+            totals.tokens += documents * self.added  # only parts of documents were read
+        totals.skips += scale * _weighted(blocks, lambda one: len(one.block.texts.skips))
+        text = scale * _weighted(blocks, lambda one: one.block.texts.nbytes)
+        totals.text_bytes += text
+        totals.text_ratios.append(text / max(stratum.nbytes, 1))
+        if not everything:
+            totals.variance += _variance(blocks, stratum, covered, text)
+        for one in blocks:
+            lengths, times = one.document_lengths(self.added)
+            totals.lengths.append(lengths)
+            totals.weights.append(np.full(len(lengths), scale * times))
+            self.inspection.add(one.block, one.special, scale * one.block.weight)
+
+
+@dataclass(slots=True)
+class _EncodedBlock:
+    """A block, how many of its bytes were encoded, the tokens of its values, and which contain special tokens."""
+
+    block: SampledBlock
+    encoded: float
+    lengths: npt.NDArray[np.float64]
+    special: npt.NDArray[np.int64]
+
+    @property
+    def tokens(self) -> float:
+        return float(self.lengths.sum())
+
+    @property
+    def documents(self) -> int:
+        if self.block.documents is not None:
+            return self.block.documents
+        return len(self.lengths) if self.block.whole else 0
+
+    @property
+    def rows(self) -> int:
+        return 0 if self.block.counted else self.block.texts.rows
+
+    def document_lengths(self, added: int) -> tuple[npt.NDArray[np.float64], float]:
+        """Tokens per document, and how often there are such. A part of a document stands for the whole of it."""
+        block = self.block
+        if block.whole or not block.covered:
+            return self.lengths, block.weight
+        share = block.covered / block.file.size
+        return np.array([self.tokens / share + added]), block.weight * share
+
+
+def _weighted(blocks: list[_EncodedBlock], value: Callable[[_EncodedBlock], float]) -> float:
+    """The sum of a value of the blocks, each as often as it is in the corpus."""
+    return sum(one.block.weight * value(one) for one in blocks)
+
+
+def _clipped(values: pa.LargeStringArray) -> tuple[pa.LargeStringArray, npt.NDArray[np.float64]]:
+    """The documents with very long ones cut, and the ratio of the full length to that, for each."""
+    lengths = np.diff(text_offsets(values))
+    scale = np.ones(len(values))
+    parts = []
+    last = 0
+    for i in np.flatnonzero(lengths > MOST_ENCODED).tolist():
+        data = values[i].as_buffer()[:MOST_ENCODED].to_pybytes()
+        data = data[: whole_characters(data)]
+        parts += [values.slice(last, i - last), one_text(data, pa.large_string())]
+        scale[i], last = lengths[i] / len(data), i + 1
+    return (pa.concat_arrays([*parts, values.slice(last)]) if parts else values), scale
+
+
+def _variance(blocks: list[_EncodedBlock], stratum: Stratum, covered: float, text: float) -> float:
+    """The variance of a ratio estimate, from the differences between neighbours, since the places are evenly spaced.
+
+    Where only some files were opened, files are compared and not blocks: text within a file is alike.
+    """
+    share_read = sum(one.encoded for one in blocks) / text if text else 1.0
+    if not covered or share_read >= 1:
+        return 0.0
+    ratio = _weighted(blocks, lambda one: one.tokens) / covered
+    by_file = stratum.opened < len(stratum.files)
+    residuals: dict[tuple[object, ...], float] = {}
+    for one in blocks:
+        spot = one.block.spot[:1] if by_file else one.block.spot
+        residual = one.block.weight * (one.tokens - ratio * one.block.covered)
+        residuals[spot] = residuals.get(spot, 0.0) + residual
+    if sum(one.tokens > 0 for one in blocks) == 1:
+        return (ratio * stratum.nbytes / 4) ** 2  # there is nothing to compare with
+    count = len(residuals)
+    differences = np.diff(np.array(list(residuals.values())))
+    squares = count / (count - 1) * float((differences**2).sum()) / 2
+    few_spots = (_T.get(count - 1, 2.0) / 1.96) ** 2
+    return few_spots * (1 - share_read) * (stratum.nbytes / covered) ** 2 * squares
