@@ -1,86 +1,142 @@
-"""Imports point down only. Each room may use the rooms below it; this reads every import, also those inside functions.
+"""Check the structure of the package: imports point down, nothing imports in a circle, and no name is used twice.
 
-cli > demo_data, recipes, estimating > loading > building, packing (blind to each other) > reading, encoding, store
-(blind to each other) > io > documents, events, formatting, user_cache, errors
+Layers, top to bottom. A module may import from its own folder and from the layers below it:
+
+    cli
+    recipes, estimating, demo_data
+    loading
+    building, packing            (neither imports the other)
+    reading, encoding, store     (none imports another)
+    io, documents, events, formatting, options, user_cache, errors
+
+Every import counts, including those inside functions and those for type checking only.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "tokenmill"
 
-# A room, and every room it may import from beside itself.
-FLOOR = {"documents", "events", "formatting", "user_cache", "errors", "io"}
-MIDDLE = {"reading", "encoding", "store"}
+BASE = {"documents", "errors", "events", "formatting", "io", "options", "user_cache"}
+MIDDLE = {"reading", "encoding", "store"} | BASE
+# The folders and top-level modules each one may import from, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "documents": set(),
     "events": set(),
     "user_cache": set(),
     "formatting": {"errors"},
+    "options": {"errors", "formatting"},
     "io": {"errors"},
-    "reading": FLOOR,
-    "encoding": FLOOR,
-    "store": FLOOR,
-    "building": MIDDLE | FLOOR,
-    "packing": MIDDLE | FLOOR,
-    "loading": {"building", "packing"} | MIDDLE | FLOOR,
-    "recipes": {"building", "packing", "loading"} | MIDDLE | FLOOR,
-    "estimating": {"building"} | MIDDLE | FLOOR,
-    "demo_data": {"building"} | MIDDLE | FLOOR,
-    "cli": {"demo_data", "recipes", "estimating", "building", "packing"} | MIDDLE | FLOOR,
-    # The public names, resolved when asked for.
-    "__init__": {"building", "packing", "loading", "recipes", "estimating"} | MIDDLE | FLOOR,
+    "reading": BASE,
+    "encoding": BASE,
+    "store": BASE,
+    "building": MIDDLE,
+    "packing": MIDDLE,
+    "loading": {"building", "packing"} | MIDDLE,
+    "recipes": {"building", "packing", "loading"} | MIDDLE,
+    "estimating": {"building"} | MIDDLE,
+    "demo_data": {"building"} | MIDDLE,
+    "testing": {"building", "packing", "loading"} | MIDDLE,
+    "cli": {"demo_data", "recipes", "estimating", "building", "packing"} | MIDDLE,
+    # The public names, imported when they are first used.
+    "__init__": {"building", "packing", "loading", "recipes", "estimating"} | MIDDLE,
+    "__main__": {"cli"},
 }
-# Libraries that only some rooms may import: without them the rest must work.
+# Libraries that only some folders may import, so that the rest works without them.
 ONLY_IN = {"torch": {"loading"}, "ray": {"building"}, "huggingface_hub": {"reading", "encoding"}, "pickle": set()}
+NAMES_USED_TWICE = {"__init__", "__main__", "api", "base"}  # each folder may have one
 
 
-def room_of(path: Path) -> str:
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+def module_name(path: Path, package: Path) -> str:
+    """The dotted name of a module of the package."""
+    parts = path.relative_to(package).with_suffix("").parts
+    return ".".join(("tokenmill", *parts)).removesuffix(".__init__")
 
 
-def imported(path: Path) -> list[tuple[int, str]]:
-    """Every module a file imports, with the line: absolute names only, which is all the style allows."""
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """The line and dotted name of everything a module imports. `from a import b` counts as a.b."""
     found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                found.append((node.lineno, "." * node.level + (node.module or "")))
-            elif node.module == "tokenmill":
-                found += [(node.lineno, f"tokenmill.{alias.name}") for alias in node.names]
-            else:
-                found.append((node.lineno, node.module or ""))
+            module = "." * node.level + (node.module or "")
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
     return found
 
 
-def problems(package: Path = PACKAGE) -> list[str]:
+def wrong_imports(package: Path) -> list[str]:
+    """Imports that point up, sideways, or to a library that the folder must do without."""
     wrong = []
     for path in sorted(package.rglob("*.py")):
-        room = room_of(path)
-        if room not in ALLOWED:
-            wrong.append(f"{path}: a room {room!r} that scripts/check_imports.py does not know")
+        folder = path.relative_to(package).parts[0].removesuffix(".py")
+        if folder not in ALLOWED:
+            wrong.append(f"{path}: scripts/check_imports.py does not know {folder!r}")
             continue
-        for line, name in imported(path):
-            head, _, rest = name.partition(".")
+        for line, name in dict.fromkeys(imports_of(path)):
+            head, *rest = name.split(".")
             if name.startswith("."):
                 wrong.append(f"{path}:{line}: relative import {name}")
-            elif head in ONLY_IN and room not in ONLY_IN[head]:
-                wrong.append(f"{path}:{line}: {room} must not import {head}")
-            elif head == "tokenmill" and rest and not rest.startswith("__"):
-                other = rest.partition(".")[0]
-                if other != room and other not in ALLOWED[room]:
-                    wrong.append(f"{path}:{line}: {room} must not import from {other}")
+            elif head in ONLY_IN and folder not in ONLY_IN[head]:
+                wrong.append(f"{path}:{line}: {folder} must not import {head}")
+            elif head == "tokenmill" and rest and not rest[0].startswith("__"):
+                if rest[0] != folder and rest[0] not in ALLOWED[folder]:
+                    wrong.append(f"{path}:{line}: {folder} must not import from {rest[0]}")
     return wrong
+
+
+def cycles(package: Path) -> list[str]:
+    """Groups of modules that import each other, directly or through others."""
+    modules = {module_name(path, package): path for path in package.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        targets = set()
+        for _, name in imports_of(path):
+            while name and name not in modules:
+                name = name.rpartition(".")[0]
+            if name not in ("", "tokenmill", module):
+                targets.add(name)
+        graph[module] = targets
+    reachable = {module: _reachable(module, graph) for module in graph}
+    groups = {
+        frozenset(other for other in reachable[module] if module in reachable[other]) | {module}
+        for module in graph
+        if module in reachable[module]
+    }
+    return [f"import cycle: {', '.join(sorted(group))}" for group in sorted(groups, key=sorted)]
+
+
+def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += graph[module]
+    return found
+
+
+def names_used_twice(package: Path) -> list[str]:
+    """Module names that two folders share: a stranger could not tell which one is meant."""
+    counts = Counter(path.stem for path in package.rglob("*.py"))
+    return [
+        f"{count} modules are called {name}.py"
+        for name, count in sorted(counts.items())
+        if count > 1 and name not in NAMES_USED_TWICE
+    ]
+
+
+def problems(package: Path = PACKAGE) -> list[str]:
+    return wrong_imports(package) + cycles(package) + names_used_twice(package)
 
 
 if __name__ == "__main__":
     found = problems()
-    print("\n".join(found) or "imports point down")
+    print("\n".join(found) or "imports point down, without cycles; module names are unique")
     sys.exit(bool(found))
