@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import json
-import lzma
 import os
 import random
 import subprocess
@@ -14,31 +10,16 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reading_files import CODECS as ALL_CODECS
+from reading_files import json_lines, pack
 
 import tokenmill as tm
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading import Piece, read_piece, split
 
-CODECS = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+CODECS = ALL_CODECS[1:]
 LETTERS = random.Random(7)
 TEXTS = [f"document {i} " + "".join(LETTERS.choices("abcdefghijklmnop ", k=60)) for i in range(60)]
-
-
-def pack(data: bytes, codec: str) -> bytes:
-    if codec == ".gz":
-        return gzip.compress(data)
-    if codec == ".bz2":
-        return bz2.compress(data)
-    if codec == ".xz":
-        return lzma.compress(data)
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, {".zst": "zstd", ".lz4": "lz4"}[codec]) as out:
-        out.write(data)
-    return sink.getvalue().to_pybytes()
-
-
-def json_lines(texts):
-    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
 
 
 BODIES = {

@@ -1,27 +1,21 @@
-"""Every format, codec, cut and block size reads the same documents; inputs are found, sorted and taken once."""
+"""Every format, codec, cut and block size reads the same documents; fields and templates."""
 
 from __future__ import annotations
 
-import bz2
-import csv
-import gzip
-import io
 import json
-import lzma
 from itertools import pairwise
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading_files import CODECS, json_lines, pack, separated, table_of, write_arrow
 
 import tokenmill as tm
 from tokenmill.documents import BLANK
 from tokenmill.reading import Piece, read_piece, split
 
-CODECS = ("", ".gz", ".zst", ".bz2", ".xz", ".lz4")
 LINES = [
     "plain words",
     " leading and trailing ",
@@ -35,44 +29,6 @@ LINES = [
 ]
 DOCS = [*LINES, "", "two\nlines", "\n", "  \n\t ", '{"text": "json inside"}', "a\n\n\nb"]
 SEPARATOR = "\n<|doc|>\n"
-
-
-def pack(data: bytes, codec: str) -> bytes:
-    """Compress as the tools would."""
-    if codec == ".gz":
-        return gzip.compress(data)
-    if codec == ".bz2":
-        return bz2.compress(data)
-    if codec == ".xz":
-        return lzma.compress(data)
-    if not codec:
-        return data
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, {".zst": "zstd", ".lz4": "lz4"}[codec]) as out:
-        out.write(data)
-    return sink.getvalue().to_pybytes()
-
-
-def json_lines(texts: list[str]) -> bytes:
-    return "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)).encode()
-
-
-def separated(texts: list[str], delimiter: str) -> bytes:
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(["id", "text"])
-    writer.writerows(enumerate(texts))
-    return out.getvalue().encode()
-
-
-def table_of(texts: list[str]) -> pa.Table:
-    return pa.table({"id": list(range(len(texts))), "text": pa.array(texts, pa.string())})
-
-
-def write_arrow(path, texts, rows=4, stream=False):
-    table = table_of(texts)
-    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(str(path), table.schema) as writer:
-        writer.write_table(table, max_chunksize=rows)
 
 
 def read_all(source, pieces=None, block_bytes=1 << 20):
@@ -269,7 +225,7 @@ def test_parquet_in_any_pieces(folder, texts, rows, piece_bytes, block_bytes):
 def test_arrow_in_any_pieces(folder, texts, rows, stream, piece_bytes, block_bytes):
     """Any grouping of record batches gives the same documents and rows; a stream stays whole."""
     path = folder / "any.arrow"
-    write_arrow(path, texts, rows, stream)
+    write_arrow(path, table_of(texts), rows, stream=stream)
     source = tm.read(path)
     assert in_parts(source, piece_bytes, block_bytes) == (texts, len(texts), [])
 
@@ -357,8 +313,8 @@ def test_a_header_alone_holds_nothing(tmp_path, name):
 
 def test_empty_tables(tmp_path):
     pq.write_table(table_of([]), tmp_path / "a.parquet")
-    write_arrow(tmp_path / "a.arrow", [])
-    write_arrow(tmp_path / "b.arrow", [], stream=True)
+    write_arrow(tmp_path / "a.arrow", table_of([]))
+    write_arrow(tmp_path / "b.arrow", table_of([]), stream=True)
     for name in ("a.parquet", "a.arrow", "b.arrow"):
         assert read_all(tm.read(tmp_path / name)) == ([], 0, [])
 
@@ -471,220 +427,3 @@ def test_a_key_with_dots_in_its_name(tmp_path):
     assert documents(tmp_path / "a.jsonl", text_field="a.b") == ["flat", "nested"]
     pq.write_table(pa.table({"a.b": ["flat"]}), tmp_path / "a.parquet")
     assert documents(tmp_path / "a.parquet", text_field="a.b") == ["flat"]
-
-
-# Which files.
-
-
-@pytest.fixture
-def tree(tmp_path):
-    for name in (
-        "b.jsonl",
-        "a.txt",
-        "sub/c.jsonl.gz",
-        "sub/deep/d.parquet",
-        "sub/e.TXT",
-        "README.md",
-        "sub/script.py",
-        "notes.md.gz",
-        "data.unknown",
-        ".hidden.jsonl",
-        ".git/x.jsonl",
-        "sub/.cache/y.txt",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    return tmp_path
-
-
-def found(root, *inputs, **options):
-    """The files of some inputs, below `root`, in their order."""
-    return [file.path.removeprefix(f"{root}/") for file in tm.read(*inputs, **options).files]
-
-
-def test_folders_are_taken_recursively(tree):
-    """Data in a folder is found at any depth, in sorted order; notes, code, hidden and unknown files are left alone."""
-    assert found(tree, tree) == ["a.txt", "b.jsonl", "sub/c.jsonl.gz", "sub/deep/d.parquet", "sub/e.TXT"]
-
-
-def test_what_was_left_out_is_told(tree):
-    left = [path.removeprefix(f"{tree}/") for path in tm.read(tree).left_out]
-    assert sorted(left) == ["README.md", "data.unknown", "notes.md.gz", "sub/script.py"]
-
-
-def test_a_format_takes_every_visible_file(tree):
-    """With a format said aloud nothing is guessed from names."""
-    names = found(tree, tree, format="text")
-    assert {"README.md", "data.unknown", "sub/script.py", "notes.md.gz"} <= set(names)
-    assert not any(part.startswith(".") for name in names for part in name.split("/"))
-
-
-def test_globs(tree):
-    """Globs match files, not folders or hidden files; `**` goes deep; prose that is asked for is taken."""
-    assert found(tree, str(tree / "*.jsonl")) == ["b.jsonl"]
-    assert found(tree, str(tree / "**" / "*.jsonl*")) == ["b.jsonl", "sub/c.jsonl.gz"]
-    assert found(tree, str(tree / "*.md")) == ["README.md"]
-    assert found(tree, str(tree / "[ab].*")) == ["a.txt", "b.jsonl"]
-
-
-def test_a_name_with_magic_in_it_is_a_name_first(tree):
-    (tree / "c[1].txt").write_bytes(b"")
-    assert found(tree, str(tree / "c[1].txt")) == ["c[1].txt"]
-
-
-def test_a_hidden_file_that_is_named_is_taken(tree):
-    assert found(tree, tree / ".hidden.jsonl") == [".hidden.jsonl"]
-
-
-def test_files_are_taken_once_in_sorted_order(tree):
-    """However often and in whatever order inputs name a file."""
-    inputs = [tree / "sub", tree / "b.jsonl", str(tree / "*.jsonl"), tree / "a.txt", f"{tree}/sub/../b.jsonl", tree]
-    assert found(tree, *inputs) == found(tree, tree)
-    assert found(tree, [tree / "b.jsonl", tree / "a.txt"]) == ["a.txt", "b.jsonl"]
-
-
-def test_lists_of_inputs(tree):
-    """@list names one input a line: files, globs, folders, other lists; blank lines are nothing."""
-    (tree / "inner.list").write_text(f"{tree}/sub/deep\n")
-    (tree / "outer.list").write_text(f"{tree}/b.jsonl\n\n  {tree}/*.txt  \n@{tree}/inner.list\n")
-    assert found(tree, f"@{tree}/outer.list") == ["a.txt", "b.jsonl", "sub/deep/d.parquet"]
-
-
-def test_links_that_go_in_circles(tree):
-    """A link back up is followed once and no further."""
-    (tree / "sub" / "deep" / "up").symlink_to(tree, target_is_directory=True)
-    (tree / "again").symlink_to(tree / "again", target_is_directory=True)
-    assert found(tree, tree / "b.jsonl", tree / "sub" / "deep" / "d.parquet") == ["b.jsonl", "sub/deep/d.parquet"]
-    names = found(tree, tree / "sub")
-    assert names == sorted(set(names))
-    assert sum(name.endswith("d.parquet") for name in names) == 1
-    assert sum(name.endswith("b.jsonl") for name in names) == 1
-
-
-def test_a_linked_folder_is_read(tree, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "z.jsonl").write_bytes(b"")
-    (tree / "link").symlink_to(elsewhere, target_is_directory=True)
-    assert "link/z.jsonl" in found(tree, tree)
-
-
-# Text that is not a file.
-
-
-@pytest.fixture
-def built(tmp_path, tokenizer_path, reference):
-    """Build in this process; checks every count, and gives the texts of a store and what was left out."""
-    made = []
-
-    def build(source, **options):
-        out = tmp_path / f"store{len(made)}"
-        store = tm.build(source, tokenizer_path, out, workers=0, progress="quiet", **options)
-        made.append(store)
-        assert store.complete
-        assert store.verify() == []
-        eos = store.tokenizer.eos_id
-        assert all(ids[-1] == eos for ids in store)
-        left_out = [json.loads(line) for line in (out / "quarantine.jsonl").read_text().splitlines()]
-        texts = [reference.decode(ids[:-1].tolist(), skip_special_tokens=False) for ids in store]
-        for text, ids in zip(texts, store, strict=True):
-            assert reference.encode(text, add_special_tokens=False).ids == ids[:-1].tolist()
-        return texts, [(entry["row"], entry["reason"]) for entry in left_out]
-
-    return build
-
-
-MEMORY_TEXTS = ["one", "zwei é", "", "drei\nlines", "四 👍"]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: pa.table({"id": range(5), "text": MEMORY_TEXTS}),
-        lambda: pa.table({"text": pa.chunked_array([MEMORY_TEXTS[:2], MEMORY_TEXTS[2:]], pa.large_string())}),
-        lambda: pa.record_batch({"text": MEMORY_TEXTS}),
-        lambda: pa.RecordBatchReader.from_batches(
-            pa.schema([("text", pa.string())]),
-            [pa.record_batch({"text": MEMORY_TEXTS[:3]}), pa.record_batch({"text": MEMORY_TEXTS[3:]})],
-        ),
-        lambda: pa.array(MEMORY_TEXTS),
-        lambda: pa.chunked_array([MEMORY_TEXTS[:2], MEMORY_TEXTS[2:]]),
-        lambda: list(MEMORY_TEXTS),
-        lambda: (iter(MEMORY_TEXTS),),
-        lambda: (text for text in MEMORY_TEXTS),
-        lambda: datasets.Dataset.from_dict({"id": range(5), "text": MEMORY_TEXTS}),
-        lambda: datasets.DatasetDict(
-            train=datasets.Dataset.from_dict({"text": MEMORY_TEXTS[:2]}),
-            test=datasets.Dataset.from_dict({"text": MEMORY_TEXTS[2:]}),
-        ),
-        lambda: datasets.Dataset.from_dict({"text": MEMORY_TEXTS}).to_iterable_dataset(),
-    ],
-    ids=[
-        "table",
-        "chunked",
-        "batch",
-        "reader",
-        "array",
-        "chunks",
-        "list",
-        "tuple",
-        "generator",
-        "dataset",
-        "dict",
-        "iterable",
-    ],
-)
-def test_text_in_memory(built, make):
-    """Tables, datasets and iterables of strings are sources like any other."""
-    assert built(make()) == (MEMORY_TEXTS, [])
-
-
-def test_iterables_with_things_that_are_no_text(built):
-    """What is not a string, or is not text, is left out by its place in the stream."""
-    texts, left_out = built(item for item in ["a", None, 3, "x\ud800", "b", b"bytes", {"text": "c"}, "d", 1.5])
-    assert texts == ["a", "b", "d"]
-    assert [row for row, _ in left_out] == [1, 2, 3, 5, 6, 8]
-
-
-def test_datasets_with_columns_to_choose(built):
-    dataset = datasets.Dataset.from_dict({"title": ["A", "B", None], "body": ["x", None, "z"], "n": [1, 2, 3]})
-    assert built(dataset, text_field="title") == (["A", "B"], [(2, "null field")])
-    assert built(dataset, template="{title}: {body} {n}") == (["A: x 1"], [(1, "null field"), (2, "null field")])
-    assert built(dataset.select([2, 0]), text_field="body") == (["z", "x"], [])
-    assert built(dataset.map(lambda row: {"body": row["body"] or "-"}), text_field="body") == (["x", "-", "z"], [])
-
-
-def test_a_dataset_without_the_column(tmp_path, tokenizer_path):
-    dataset = datasets.Dataset.from_dict({"title": ["A"], "body": ["x"]})
-    with pytest.raises(tm.errors.UsageError, match="title, body"):
-        tm.build(dataset, tokenizer_path, tmp_path / "out", workers=0, progress="quiet")
-
-
-@pytest.mark.parametrize("options", [{}, {"text_field": "body"}])
-def test_streams_of_nothing(built, options):
-    """No text is no documents, whatever the column would have been called."""
-    assert built(iter(()), **options) == ([], [])
-    assert built(pa.table({options.get("text_field", "text"): pa.array([], pa.string())}), **options) == ([], [])
-
-
-def test_streams_larger_than_a_shard(built):
-    """A long stream is spooled in chunks, and comes out in order."""
-    texts = [f"document {i} " + "word " * (i % 50) for i in range(3000)]
-    assert built(iter(texts), shard_bytes=1 << 14) == (texts, [])
-
-
-def test_files_and_streams_together(built, jsonl):
-    """Files first, then streams, each in order."""
-    assert built((str(jsonl(["from a file"])), iter(["one"]), iter(["two"]))) == (["from a file", "one", "two"], [])
-
-
-def test_a_list_of_paths_is_not_taken_for_text(jsonl):
-    """The slip everyone makes once: a list of file names is refused, not tokenized."""
-    with pytest.raises(tm.errors.UsageError, match="Path"):
-        tm.read([str(jsonl(["a"]))])
-
-
-@pytest.mark.parametrize("thing", [3, b"bytes", {"text": "a"}, None], ids=repr)
-def test_what_cannot_be_read(thing):
-    with pytest.raises(tm.errors.UsageError, match=type(thing).__name__):
-        tm.read(thing)
