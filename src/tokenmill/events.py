@@ -1,7 +1,8 @@
 """What happens during a build, as typed events: for the log in the store, the terminal and `progress=` callbacks.
 
-Each line of events.jsonl is `Event.as_record` plus the version of this vocabulary (`v`), the id of the run (`run`) and
-the time, with a checksum per line.
+Each line of events.jsonl is `Event.as_record` plus the version of this vocabulary (`v`), the id of the run (`run`) and the
+time in seconds since 1970 (`time`), with a checksum per line. docs/events.md lists every event; scripts/event_pages.py writes
+it from this module.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Listener = Callable[[Event], None]
 class Waiting(Event):
     """Another process builds the same store; this one waits for it."""
 
-    process: str
-    path: str
+    process: str  # its process id and host
+    path: str  # folder of that build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,52 +57,96 @@ class Explained(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Event):
-    """What the build consists of. `shards` is 0 for a build that stops early, whose shards are not known yet."""
+    """What the build consists of."""
 
-    files: int
-    source_bytes: int
-    ignored_files: int
-    ignored_kinds: list[str]
-    shards: int
-    done: int
+    files: int  # input files
+    source_bytes: int  # their size on disk
+    ignored_files: int  # files in the input folders that are not data files
+    ignored_kinds: list[str]  # the suffixes of ignored files
+    shards: int  # shards of the whole store; 0 for a build that stops early, whose shards are not known yet
+    done: int  # shards that exist already
     tokenizer: str
     vocab_size: int
-    dtype: str
-    eos: str
-    engine: str
-    proof: str
-    workers: str
+    dtype: str  # of the stored ids
+    eos: str  # the end-of-document token
+    engine: str  # name and version
+    proof: str  # how the engine was checked against the reference
+    workers: str  # the executor, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """Encoding begins; `source_bytes` have to be read."""
+    """Encoding begins."""
 
-    source_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced(Event):
-    """Work done since the last such event. Comes many times a second and is not logged."""
-
-    source_bytes: int
-    text_bytes: int
-    documents: int
-    tokens: int
+    source_bytes: int  # bytes to read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUsed(Event):
-    """Memory of all processes of the build. Comes several times a second and is not logged."""
+class Progress(Event):
+    """How far the build is. Sent about once a second between `started` and the end, and once more at the end.
 
-    bytes: int
+    All counts are of this run. Work of a worker that died is subtracted again. Rates are over the last ten seconds.
+    """
+
+    seconds: float  # since `started`
+    source_bytes: int  # bytes of input read; estimated inside a file, exact at its end
+    total_source_bytes: int  # bytes of input to read
+    text_bytes: int  # bytes of text encoded
+    documents: int  # documents written
+    tokens: int  # tokens written
+    source_bytes_per_second: float
+    text_bytes_per_second: float
+    tokens_per_second: float
+    memory_bytes: int  # resident memory of all processes of the build
+    memory_budget: int  # the memory they may use
+    workers: int  # worker processes with a task
+    shards_done: int  # finished shards, earlier runs included
+    shards: int  # shards of the whole store; 0 if not known
+    failed_files: int  # input files that could not be read
+    quarantined: int  # documents left out of finished shards
+    eta_seconds: float | None  # time left; null while the rate is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSeconds:
+    """Seconds of wall-clock time by stage.
+
+    `parse` is separated from `read` for text, lines and JSON lines. Parquet, Arrow and CSV libraries read and parse in one
+    call: all of that is `read`. So are the checksum of the input and decompression.
+    """
+
+    read: float = 0.0
+    parse: float = 0.0
+    encode: float = 0.0
+    write: float = 0.0
+    sync: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardDone(Event):
     """A shard and its receipt are on disk."""
 
-    id: str
+    id: str  # name of the shard
+    documents: int
+    tokens: int
+    text_bytes: int  # bytes of text encoded; pieces copied from another shard do not count
+    source_bytes: int  # bytes of input read, likewise
+    quarantined: int  # documents left out
+    pid: int  # the process that made it
+    seconds: StageSeconds  # by stage: read, parse, encode, write, sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsDone(Event):
+    """The sums of several `shard_done` events. Only in the log, and only of builds with more than a thousand shards."""
+
+    shards: int  # how many
+    documents: int
+    tokens: int
+    text_bytes: int
+    source_bytes: int
+    quarantined: int
+    seconds: StageSeconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +158,11 @@ class WorkerRecycled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDied(Event):
-    """A worker process ended unexpectedly, while it encoded documents `at` (first, last + 1) of its task."""
+    """A worker process ended unexpectedly. Its tasks are given to other workers."""
 
     pid: int
-    code: int
-    at: tuple[int, int] | None
+    code: int  # exit code; -9 for a process killed by signal 9
+    at: tuple[int, int] | None  # documents (first, last + 1) of its task that it was encoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +170,13 @@ class DocumentCrashed(Event):
     """A document crashes the engine and is quarantined."""
 
     task: str
-    document: int
-    code: int
+    document: int  # number of the document in the task, from 0
+    code: int  # exit code of the last worker it crashed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFailed(Event):
-    """An input file could not be read and is not in the store."""
+    """An input file could not be read and is not in the store. Sent as it happens, once per file."""
 
     file: str
     error: str
@@ -141,33 +186,30 @@ class FileFailed(Event):
 class UpToDate(Event):
     """There was nothing to build."""
 
-    path: str
+    path: str  # folder of the store
     documents: int
     tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """The store is published."""
+    """The store is published. Documents, tokens and what follows are of the whole store, not of this run."""
 
     seconds: float
-    source_bytes: int
+    source_bytes: int  # bytes read in this run
     documents: int
     tokens: int
-    quarantined: dict[str, int]
+    quarantined: dict[str, int]  # documents left out, by reason
     failed_files: int
-    special_documents: int
-    special_tokens: str
-    spot_checked: int
-    spot_check_seconds: float
+    special_documents: int  # documents whose text holds a special token
+    special_tokens: str  # what special tokens in the text became: "parse", "text" or "error"
+    spot_checked: int  # documents compared with the reference tokenizer
+    spot_check_seconds: float  # CPU time of that
     fingerprint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
-    """The build ended with an error; finished shards are kept."""
+    """The build ended with an error. Finished shards are kept."""
 
     error: str
-
-
-UNLOGGED = (Advanced, MemoryUsed)

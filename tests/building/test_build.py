@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +21,16 @@ import pytest
 import tokenizers
 
 import tokenmill as tm
-from tokenmill.building.plan import CrashHistory, groups, task_of
-from tokenmill.building.task import TaskRun
+from tokenmill.building.plan import groups, task_of
+from tokenmill.building.task import TaskOptions, encode_task
+from tokenmill.building.task_context import CrashHistory
 from tokenmill.building.task_rows import corpus_sample
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
 from tokenmill.events import Event
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
-from tokenmill.store import ShardWriter, read_manifest
+from tokenmill.store import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -708,13 +710,19 @@ def test_events(corpus, tokenizer_path, tmp_path, workers):
     assert names[:2] == ["planned", "started"]
     assert names[-1] == "finished"
     assert sorted(event["id"] for event in logged if event["event"] == "shard_done") == sorted(store.manifest.shard_ids)
-    heard = [event for event in told if event.name not in ("advanced", "memory_used")]
-    assert [event.name for event in heard] == names
-    did = [event for event in told if event.name == "advanced"]
-    assert sum(event.tokens for event in did) == store.num_tokens
-    assert sum(event.documents for event in did) == len(store)
-    assert sum(event.source_bytes for event in did) == store.manifest.source_bytes
-    plan, finished = heard[0], heard[-1]
+    assert [event.name for event in told] == names
+    plan, last, finished = told[0], told[-2], told[-1]
+    assert last.name == "progress"
+    assert (last.tokens, last.documents) == (store.num_tokens, len(store))
+    assert last.source_bytes == last.total_source_bytes == store.manifest.source_bytes
+    assert last.text_bytes == store.manifest.text_bytes
+    assert (last.shards_done, last.shards, last.quarantined) == (store.num_shards, store.num_shards, 2)
+    shards = [event for event in told if event.name == "shard_done"]
+    for name in ("tokens", "documents", "source_bytes", "text_bytes", "quarantined"):
+        assert sum(getattr(event, name) for event in shards) == getattr(last, name)
+    assert all(min(asdict(event.seconds).values()) >= 0 for event in shards)
+    assert all(event.seconds.encode > 0 and event.seconds.sync > 0 for event in shards if event.documents)
+    assert {event.pid for event in shards}.isdisjoint({os.getpid()}) == (workers > 0)
     assert (plan.files, plan.shards, plan.done) == (16, store.num_shards, 0)
     assert finished.fingerprint == store.fingerprint
     assert (finished.documents, finished.tokens) == (len(store), store.num_tokens)
@@ -865,14 +873,14 @@ def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
     (task,) = (task_of(pieces, "") for pieces in groups(source, 1 << 25, head_of))
     announced: list[tuple[int, int]] = []
     for poison in ([], [3]):
-        writer = ShardWriter(tmp_path / "shards", "x", loaded.dtype)
-        told = lambda low, high: announced.append((low, high))  # noqa: E731
-        run = TaskRun(task, source, loaded.encoder(), writer, care=CrashHistory(poison=poison), announce=told)
-        facts = run.run()
-        writer.discard()
-        assert [entry["file"] for entry in run.failed] == [str(tmp_path / "b.jsonl.gz")]
+        options = TaskOptions(
+            crashes=CrashHistory(poison=poison), announce=lambda first, last: announced.append((first, last))
+        )
+        encoded = encode_task(task, source, loaded.encoder(), tmp_path / "shards", options)
+        encoded.writer.discard()
+        assert [entry["file"] for entry in encoded.failed] == [str(tmp_path / "b.jsonl.gz")]
         read_before = announced[0][0]
-        lost = [skip for piece in facts["pieces"] for skip in piece.get("skips", ())]
+        lost = [skip for piece in encoded.facts["pieces"] for skip in piece.get("skips", ())]
         assert (lost == []) == (not poison or poison[0] < read_before)
     assert announced[0] == (read_before, read_before + 10)
 

@@ -64,15 +64,17 @@ def undisturbed(corpus, tokenizer_path, tmp_path_factory) -> Path:
 
 
 @contextmanager
-def running(*arguments: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python in a process group of its own, of which nothing outlives this block."""
+def running(*arguments: object, site: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A Python in a process group of its own, of which nothing outlives this block. `site` holds a sitecustomize.py."""
+    path = [str(site)] if site is not None else []
+    path += filter(None, [os.environ.get("PYTHONPATH")])
     process = subprocess.Popen(
         [sys.executable, "-W", "always::ResourceWarning", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
     )
     try:
         yield process
@@ -228,7 +230,7 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
         lines = (corpus / "0.jsonl").read_text().splitlines(True)[number * 100 : number * 100 + 70]
         (source / f"{number}.jsonl").write_text("".join(lines))
     arguments = ("-c", DRIVER, source, tokenizer_path, tmp_path / "store", 1, "1MB")
-    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+    with running(*arguments, site=tmp_path / "site") as build:
         assert wait_until(lambda: build.poll() is not None, 25), "the build hangs"
         code, out, err = finish(build)
     assert code == 0, err
@@ -244,14 +246,14 @@ def test_workers_that_die_at_every_commit(corpus, tokenizer_path, tmp_path):
 import os, sys, threading
 if "tokenmill.building.executors.worker" in sys.orig_argv:
     from tokenmill.store import ShardWriter
-    def die(self, **facts):
+    def die(self, *name, **facts):
         threading.Event().wait(0.2)  # by now the supervisor has heard that the task is encoded
         os._exit(9)
     ShardWriter.commit = die
 """)
     store = tmp_path / "store"
     arguments = ("-c", DRIVER, corpus / "small0.jsonl", tokenizer_path, store, 1)
-    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+    with running(*arguments, site=tmp_path / "site") as build:
         assert wait_until(lambda: build.poll() is not None, 25), "the build tries for ever"
         finish(build)
     assert not read_manifest(store).complete
@@ -275,10 +277,10 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
 """
 
 
-def crashing_site(folder: Path) -> str:
+def crashing_site(folder: Path) -> Path:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(CRASHING)
-    return str(folder)
+    return folder
 
 
 BIG_SHARDS = DRIVER.replace('"64KB"', '"32MB"')
@@ -295,7 +297,7 @@ def check_crashes(source: Path, tokenizer_path: Path, tmp_path: Path, poison: li
     assert len(expected) == len(reference) - len(poison)
     store_path = tmp_path / "store"
     arguments = ("-c", BIG_SHARDS, source, tokenizer_path, store_path, 2)
-    with running(*arguments, PYTHONPATH=crashing_site(tmp_path / "site")) as build:
+    with running(*arguments, site=crashing_site(tmp_path / "site")) as build:
         code, _, err = finish(build)
     assert code == 0, err
     store = tm.open(store_path)
@@ -355,7 +357,7 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
     os._exit(7)
 """)
     arguments = ("-c", DRIVER, corpus, tokenizer_path, tmp_path / "store", 2)
-    with running(*arguments, PYTHONPATH=str(tmp_path / "site")) as build:
+    with running(*arguments, site=tmp_path / "site") as build:
         assert wait_until(lambda: build.poll() is not None, 20), "the build hangs"
         code, _, err = finish(build)
         assert not members(build.pid)
@@ -452,7 +454,7 @@ def test_a_file_that_crashes_its_reader(tokenizer_path, tmp_path):
     good = "".join(json.dumps({"text": f"good {i} " + "word " * 400}) + "\n" for i in range(3000))
     (data / "a.jsonl").write_text(good)
     (data / "b.jsonl").write_text(good + json.dumps({"text": CRASH}) + "\n")
-    with running("-c", DRIVER, data, tokenizer_path, tmp_path / "store", 2, PYTHONPATH=str(site)) as build:
+    with running("-c", DRIVER, data, tokenizer_path, tmp_path / "store", 2, site=site) as build:
         code, _, err = finish(build)
     assert code == 0, err
     with pytest.warns(UserWarning, match="not complete"):

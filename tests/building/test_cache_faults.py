@@ -71,9 +71,8 @@ class Asking:
         return tm.build(source, options.pop("tokenizer", self.tokenizer), progress=self.heard, **options)
 
     def heard(self, event: Event) -> None:
-        if event.name == "advanced":
-            self.tokenized += event.documents
-            self.read += event.source_bytes
+        if event.name == "progress":  # counts of this build so far
+            self.tokenized, self.read = event.documents, event.source_bytes
 
     @property
     def stores(self) -> list[Path]:

@@ -327,7 +327,7 @@ def build(cache, die_at=0):
         return counted
     def heard(event):
         nonlocal documents
-        documents += event.documents if event.name == "advanced" else 0
+        documents = event.documents if event.name == "progress" else documents
     for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync"):
         setattr(os, name, counting(getattr(os, name)))
     options = dict(engine="reference", workers=0, shard_bytes="2KB", cache_dir=cache, progress=heard)

@@ -58,9 +58,8 @@ class Asking:
         return tm.build(source, self.tokenizer, out, progress=self.heard, **options)
 
     def heard(self, event: Event) -> None:
-        if event.name == "advanced":
-            self.documents += event.documents
-            self.read += event.source_bytes
+        if event.name == "progress":  # counts of this build so far
+            self.documents, self.read = event.documents, event.source_bytes
 
     @property
     def stores(self) -> list[str]:

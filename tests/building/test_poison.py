@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import tokenmill as tm
 from tokenmill.building.plan import Task
-from tokenmill.building.task_commit import encode_task
+from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.documents import BLANK
 from tokenmill.errors import DocumentError
 from tokenmill.reading import Piece, read_piece
@@ -291,7 +291,8 @@ def test_tasks_in_blocks_of_any_size(tmp_path, corpus, tokenizer_path):
     task = Task("0" * 24, (Piece(source.files[0]),))
     found = []
     for block_bytes in (64, 5000, 1 << 22):
-        encoded = encode_task(task, source, encoder, tmp_path / str(block_bytes), block_bytes=block_bytes)
+        options = TaskOptions(block_bytes=block_bytes)
+        encoded = encode_task(task, source, encoder, tmp_path / str(block_bytes), options)
         found.append((encoded.facts, encoded.writer.commit(**encoded.facts)["columns"]))
     assert found[0] == found[1] == found[2]
 

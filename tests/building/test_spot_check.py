@@ -96,7 +96,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None
     (folder / "site/sitecustomize.py").write_text(
         f"import sys\nif 'tokenmill.building.executors.worker' in sys.orig_argv:\n    exec({code!r})\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(folder / "site"), prepend=os.pathsep)
 
 
 @pytest.fixture
@@ -314,9 +314,9 @@ def test_no_receipt_comes_after_all_were_thrown_away(tmp_path, tokenizer_path, p
 import time
 from tokenmill.store import ShardWriter
 commit = ShardWriter.commit
-def slowly(self, **facts):
+def slowly(self, *name, **facts):
     time.sleep(0.3)
-    return commit(self, **facts)
+    return commit(self, *name, **facts)
 ShardWriter.commit = slowly
 """
     in_workers(monkeypatch, tmp_path, f"{PLANT}\nGigatokenEngine.encode = drops\n{slowly}")

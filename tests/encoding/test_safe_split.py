@@ -19,7 +19,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 import tokenmill as tm
 from tokenmill.building.plan import Task
-from tokenmill.building.task_commit import encode_task
+from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.encoding.encoder import TooLong
 from tokenmill.encoding.safe_split import last_cut, safe_rules
 from tokenmill.reading import Piece
@@ -281,7 +281,7 @@ def test_normalizers_that_mind_the_ends_of_a_text():
 def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
-    monkeypatch.setattr("tokenmill.building.task.WHOLE_BYTES", SMALL)
+    monkeypatch.setattr("tokenmill.building.long_document.WHOLE_BYTES", SMALL)
 
 
 def build(source, tokenizer_path, out, **options):
@@ -343,7 +343,7 @@ def test_huge_records(tmp_path, encoders, real_texts, small, jsonl, name):
 def run(source, encoder, folder, block_bytes):
     """One task over one file, in blocks of a given size: (its documents' ids, the receipt)."""
     task = Task("0" * 24, (Piece(source.files[0]),))
-    encoded = encode_task(task, source, encoder, folder, block_bytes=block_bytes)
+    encoded = encode_task(task, source, encoder, folder, TaskOptions(block_bytes=block_bytes))
     receipt = encoded.writer.commit(**encoded.facts)
     ids, ends = (np.load(folder / f"{task.id}{suffix}") for suffix in (".npy", ".ends.npy"))
     return [part.tolist() for part in np.split(ids, ends)[:-1]], receipt

@@ -205,7 +205,7 @@ def prose(seed: int, count: int, names: tuple[str, ...] = (END,), every: int = 7
 def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
-    monkeypatch.setattr("tokenmill.building.task.WHOLE_BYTES", SMALL)
+    monkeypatch.setattr("tokenmill.building.long_document.WHOLE_BYTES", SMALL)
     monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: _proved(tokenizer.to_str()))
 
 

@@ -11,16 +11,18 @@ from typing import Any
 
 from tokenmill.building.changes import told
 from tokenmill.building.destination import agree, check_folder, leave_no_litter, without_own_files
-from tokenmill.building.executors.process_pool import executor_for
-from tokenmill.building.progress import Progress
+from tokenmill.building.executors.base import Executor
+from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.publish import sweep
+from tokenmill.building.reporting import EventSink, listener_for
 from tokenmill.building.request import BuildRequest, ask
 from tokenmill.building.sequence import Build, up_to_date
 from tokenmill.building.source_index import SourceIndex, unchanged
+from tokenmill.encoding import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.events import Explained, Listener
 from tokenmill.io.lock import build_lock
-from tokenmill.reading import check_fields
+from tokenmill.reading import check_fields, text_weight
 from tokenmill.store import Store, files_are_complete
 
 
@@ -100,10 +102,10 @@ def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None)
         stack.enter_context(build_lock(folder))
         if all(entry.name == ".lock" for entry in folder.iterdir()):
             stack.callback(leave_no_litter, folder)
-        watch = stack.enter_context(Progress(progress, folder))
+        watch = stack.enter_context(EventSink(listener_for(progress), folder))
         stack.callback(shutil.rmtree, folder / "spool", ignore_errors=True)
         begun = (folder / "manifest.json").exists()
-        crew = None if begun else stack.enter_context(executor_for(asked, watch.emit))
+        crew = None if begun else stack.enter_context(executor_of(asked, watch.emit))
         if crew is not None:
             crew.start()  # they get ready while the work is planned
         tokenizer = asked.loaded()
@@ -123,7 +125,24 @@ def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None)
         if crew is None or tokenizer.definition.reference == "python":
             if crew is not None:
                 crew.stop()
-            crew = stack.enter_context(executor_for(asked, watch.emit, tokenizer, build.weight))
+            crew = stack.enter_context(executor_of(asked, watch.emit, tokenizer, build.weight))
         store = build.carry_out(crew, watch.emit)
         build.seen[0].write(asked.source)
         return store
+
+
+def executor_of(
+    asked: BuildRequest, emit: Listener, tokenizer: Tokenizer | None = None, weight: int | None = None
+) -> Executor:
+    """The executor for a request. `weight` is the text to encode, all of the source if not given."""
+    if weight is None and not asked.source.streams:
+        weight = sum(map(text_weight, asked.source.files))
+    return executor_for(
+        emit,
+        workers=asked.workers,
+        memory=asked.memory,
+        text_bytes=weight,
+        is_trial=asked.is_trial,
+        is_slow=tokenizer is not None and tokenizer.definition.reference == "python",
+        live=tokenizer.live if tokenizer is not None and tokenizer.engine == "live" else None,
+    )

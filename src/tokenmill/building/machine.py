@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory, as affinity and cgroups allow."""
+"""What this process may use of the machine: cores and memory, as CPU affinity and cgroups allow."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from tokenmill.formatting import parse_size
 
-PARENT_BYTES = 80 << 20  # what the calling process itself takes
-WORKER_BYTES = 256 << 20  # a worker below this would spend its time reloading the engine
-BLOCK_ROOM = 64 << 20  # what one block takes on its way: the engine is replaced that much before a share is full
+PARENT_BYTES = 80 << 20  # memory of the calling process itself
+WORKER_BYTES = 256 << 20  # a worker with less would spend its time reloading the engine
+BLOCK_ROOM = 64 << 20  # memory that one block needs: the engine is reloaded this much before a worker's share is full
 
 
 def usable_cores() -> int:
     """Physical cores this process may run on; two hyperthreads of one core count once."""
     try:
         allowed = os.sched_getaffinity(0)
-    except AttributeError:  # not on every system
+    except AttributeError:  # only on Linux
         return max(1, os.cpu_count() or 1)
     cores = set()
     for cpu in allowed:
@@ -31,7 +31,7 @@ def usable_cores() -> int:
 
 
 def available_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes this process could still take without hurting anyone, as the machine and its container allow."""
+    """Bytes of memory that are free, on the machine and within the limits of its container."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -41,13 +41,15 @@ def available_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     ):
         limit, usage = _number(limit_file), _number(usage_file)
         if limit is not None and usage is not None:
-            cached = _inactive_files(limit_file.with_name("memory.stat"))  # given up as soon as it is wanted
+            cached = _inactive_files(
+                limit_file.with_name("memory.stat")
+            )  # page cache, which the kernel drops when memory is needed
             free = min(free, max(0, limit - usage + cached))
     return free
 
 
 def share_out(workers: int | None, memory: str | int | None) -> tuple[int, int]:
-    """How many workers, and how many bytes each may grow to. A little memory means fewer workers, but at least one."""
+    """The number of workers and the bytes each may use. Little memory means fewer workers, but at least one."""
     budget = parse_size(memory, "memory") if memory is not None else available_memory() // 2
     budget -= PARENT_BYTES
     count = max(1, min(usable_cores() if workers is None else workers, budget // WORKER_BYTES))
@@ -55,7 +57,7 @@ def share_out(workers: int | None, memory: str | int | None) -> tuple[int, int]:
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """Memory a process holds now."""
+    """Resident memory of a process; 0 if it does not exist."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -69,13 +71,13 @@ def resident_bytes(pid: int | str = "self") -> int:
 
 
 def release_memory() -> None:
-    """Give back what the allocators hold in case it is wanted again. Costs some page faults: not for every task."""
+    """Return free memory of the allocators to the system. Costs page faults, so not for every task."""
     import ctypes
 
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # only glibc hoards, and only it has this
+    with contextlib.suppress(OSError, AttributeError):  # only in glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 

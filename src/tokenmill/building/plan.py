@@ -1,8 +1,8 @@
-"""Source -> tasks: pure, and blind to workers. The same source and options always give the same tasks.
+"""Source -> tasks. A pure function of the source and the options, never of the number of workers.
 
-A task makes one shard. Where the contents of its pieces are known, its id is a digest of them and of everything else its
-tokens depend on: that is the shard's name, and a receipt of that name means done. Where they are not, the id stands for the
-files as they were found, and the shard gets its name once they have been read.
+A task makes one shard. If the contents of its pieces are known, its id is a digest of them and of everything else its tokens
+depend on: that is the shard's name, and a receipt of that name means it is done. Otherwise the id stands for the files as they
+were listed, and the shard gets its name after they have been read.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
 from tokenmill.store.manifest import TRIAL, VERSION
 from tokenmill.store.shard import RECEIPT_VERSION
 
-MOST_SHARDS = 8  # times `shard_bytes`: where a group ends whatever it draws, as files do not that begin alike
-FILE_COST = 4096  # what opening a file is worth, in bytes of text: keeps groups of tiny files at a sane number
+MOST_SHARDS = 8  # times `shard_bytes`: a group ends here in any case, for files that all begin alike
+FILE_COST = 4096  # bytes of text that opening a file counts for: limits the number of tiny files in a group
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where a trial stops: after so many rows of input, documents or tokens. None is no limit."""
+    """Where a trial stops: rows of input, documents and tokens left. None is no limit."""
 
     rows: int | None = None
     documents: int | None = None
@@ -33,16 +33,21 @@ class Limit:
     def reached(self) -> bool:
         return any(left is not None and left <= 0 for left in (self.rows, self.documents, self.tokens))
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether the input is read to its end, unless there are enough tokens before."""
+        return self.rows is None and self.documents is None
+
     def less(self, rows: int, documents: int, tokens: int) -> Limit:
-        """What is left of it."""
-        gone = (rows, documents, tokens)
+        """What is left after this much."""
+        used = (rows, documents, tokens)
         left = (self.rows, self.documents, self.tokens)
-        return Limit(*(None if limit is None else limit - done for limit, done in zip(left, gone, strict=True)))
+        return Limit(*(None if limit is None else limit - done for limit, done in zip(left, used, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Some pieces, in order, that become one shard. `known`: its id is the shard's name."""
+    """Pieces, in order, that become one shard. `known`: the id is the shard's name."""
 
     id: str
     pieces: tuple[Piece, ...]
@@ -55,7 +60,7 @@ class Task:
 
     @property
     def new_bytes(self) -> int:
-        """Of what has to be read."""
+        """Bytes to read: pieces that are copied from a finished shard do not count."""
         return sum(piece.nbytes for piece in self.pieces if piece.held is None)
 
     def to_json(self) -> dict[str, Any]:
@@ -71,43 +76,34 @@ class Task:
         return cls(body["id"], pieces, body["known"], limit)
 
 
-@dataclass(slots=True)
-class CrashHistory:
-    """What earlier crashes taught about a task. Documents are counted within the task, as they are read."""
-
-    poison: list[int] = field(default_factory=list)  # these are left out
-    suspects: tuple[int, int] = (0, 0)  # among these is one that kills the process: encode them in small parts
-    alone: bool = False  # make the shard durable before taking another task, so that a death has one cause
-
-
-def making(options: dict[str, Any]) -> str:
-    """What tokens depend on beside the content of the input, which says for itself how it is read."""
+def build_key(options: dict[str, Any]) -> str:
+    """A digest of what tokens depend on beside the content of the input. How the input is read is part of its content."""
     decides = ("tokenizer", "special_tokens", "bos", "eos", "shard_bytes", *TRIAL)
     return _digest([VERSION, RECEIPT_VERSION, {name: options[name] for name in decides}])
 
 
-def task_of(pieces: tuple[Piece, ...], made: str, limit: Limit | None = None) -> Task:
-    """The task of some pieces. What a trial will read of a file is never known before."""
+def task_of(pieces: tuple[Piece, ...], key: str, limit: Limit | None = None) -> Task:
+    """The task of some pieces. `key` is the build key. How much of a file a trial will read is not known in advance."""
     contents = [piece.content for piece in pieces]
     if limit is None and None not in contents:
-        return Task(shard_name(made, contents), pieces)
-    found = [
+        return Task(shard_name(key, contents), pieces)
+    listed = [
         content or [p.file.path, p.file.size, p.file.tag, p.start, p.stop]
         for p, content in zip(pieces, contents, strict=True)
     ]
-    return Task(_digest([made, found, asdict(limit) if limit else None]), pieces, False, limit)
+    return Task(_digest([key, listed, asdict(limit) if limit else None]), pieces, known=False, limit=limit)
 
 
-def shard_name(made: str, contents: Any) -> str:
-    """The name of the shard that is made from these contents, in this way."""
-    return _digest([made, contents])
+def shard_name(key: str, contents: Any) -> str:
+    """The name of the shard that is made from these contents with this build key."""
+    return _digest([key, contents])
 
 
 def groups(source: Source, shard_bytes: int, head: Callable[[SourceFile], str]) -> Iterator[tuple[Piece, ...]]:
     """The pieces of each task, in the order of the documents: large files in pieces, small ones together.
 
-    A group of small files ends after a file whose own head says so, with a chance of its weight in `shard_bytes`. So groups
-    are about that large; adding, changing or removing a file moves no other group's borders, and no name matters.
+    A group of small files ends after a file whose head (`head(file)`) hashes below its weight in `shard_bytes`. So groups are
+    about that large, and adding, changing, renaming or removing a file moves no border of other groups.
     """
     group: list[Piece] = []
     weight = 0

@@ -1,175 +1,162 @@
-"""What people see while a build runs: a bar on a terminal or in a notebook, plain lines elsewhere, and the log."""
+"""How far a build is: one Progress event per second, summed up from what executors report many times a second."""
 
 from __future__ import annotations
 
-import secrets
-import sys
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tokenmill import events
-from tokenmill.errors import BuildError, UsageError
 from tokenmill.events import Event, Listener
-from tokenmill.formatting import human, printable, some
-from tokenmill.io.atomic import writing
-from tokenmill.io.checked_lines import CheckedLines
 
-MODES = ("auto", "bar", "plain", "quiet", "verbose")
-PLAIN_SECONDS = 10.0
-WORTH_SAYING = 1 << 30  # bytes to be compared; less takes no time worth a line
+PROGRESS_SECONDS = 1.0  # between two Progress events
+RATE_SECONDS = 10.0  # over which rates are measured
 
 
-def watching(mode: str | Listener | None) -> Listener:
-    """Whoever is to be told: a function, or the terminal."""
-    if isinstance(mode, str) and mode not in MODES:
-        raise UsageError(f"progress={mode!r} is not one of {', '.join(MODES)}, or a function")
-    return mode if callable(mode) else Terminal(mode or "auto")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAdvanced(Event):
+    """For the aggregator only: what a running task has done so far."""
+
+    task: str
+    source_bytes: int
+    text_bytes: int
+    documents: int
+    tokens: int
 
 
-class Progress:
-    """Takes every event of a build and passes it on to the log and to whoever watches."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded(Event):
+    """For the aggregator only: forget what a task has reported. If it made a shard, ShardDone follows with its counts."""
 
-    def __init__(self, mode: str | Listener | None, folder: Path) -> None:
-        self._watch = watching(mode)
-        self._path = folder / "events.jsonl"
-        self.run = secrets.token_hex(6)
-        with writing(self._path):
-            self._log = CheckedLines(self._path)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None:
-            with suppress(BuildError):  # a full disk has been told of already
-                self.emit(events.Stopped(error=f"{type(error).__name__}: {error}"[:500]))
-        if isinstance(self._watch, Terminal):
-            self._watch.close()
-        with suppress(OSError):
-            self._log.close()
-
-    def emit(self, event: Event) -> None:
-        if not isinstance(event, events.UNLOGGED):
-            header = {"v": events.VERSION, "run": self.run, "time": round(time.time(), 3)}
-            with writing(self._path):
-                self._log.append({**header, **event.as_record()})
-        self._watch(event)
+    task: str
 
 
-class Terminal:
-    """Events as something to look at, on standard error."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUsed(Event):
+    """For the aggregator only: resident memory of all processes, what they may use, and how many workers have a task."""
 
-    def __init__(self, mode: str) -> None:
-        shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-        self.mode = ("bar" if shown else "plain") if mode == "auto" else mode
-        self.bar: Any = None
-        self.began = self.spoke = time.monotonic()
-        self.tokens = self.source = self.text = self.total = self.memory = 0
+    bytes: int
+    budget: int
+    workers: int
+
+
+INTERNAL = (TaskAdvanced, TaskEnded, MemoryUsed)
+FINAL = (events.Finished, events.UpToDate, events.Stopped)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Work done."""
+
+    source_bytes: int = 0
+    text_bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+
+    def add(self, other: Counts | TaskAdvanced | events.ShardDone) -> None:
+        self.source_bytes += other.source_bytes
+        self.text_bytes += other.text_bytes
+        self.documents += other.documents
+        self.tokens += other.tokens
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What was done by a point in time; rates are differences between two of these."""
+
+    time: float
+    counts: Counts = field(default_factory=Counts)
+
+
+class Aggregator:
+    """A listener in front of the public ones: passes public events on and turns internal ones into Progress events.
+
+    Progress is sent when an event arrives a second or more after the last one. Executors report several times a second, so
+    that is about once a second; a single task without reports for longer delays it.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
+        self._listener, self._clock = listener, clock
+        self._started: float | None = None
+        self._total = self._shards = self._shards_done = self._quarantined = 0
+        self._done = Counts()  # by finished tasks
+        self._running: dict[str, TaskAdvanced] = {}
+        self._memory = MemoryUsed(bytes=0, budget=0, workers=0)
+        self._failed: set[str] = set()
+        self._samples: deque[_Sample] = deque()
 
     def __call__(self, event: Event) -> None:
-        handler = getattr(self, "on_" + event.name, None)
-        if handler is not None and self.mode != "quiet":
-            handler(event)
+        if isinstance(event, events.FileFailed):
+            if event.file in self._failed:  # a file in several pieces may fail in each
+                return
+            self._failed.add(event.file)
+        self._update(event)
+        if isinstance(event, FINAL) and self._started is not None:
+            self._listener(self._progress())
+            self._started = None
+        if not isinstance(event, INTERNAL):
+            self._listener(event)
+        if self._is_due() and not isinstance(
+            event, TaskEnded
+        ):  # between TaskEnded and ShardDone its work would be missing
+            self._listener(self._progress())
 
-    def say(self, text: str) -> None:
-        text = printable(text)
-        if self.bar is not None:
-            self.bar.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
+    def _update(self, event: Event) -> None:
+        match event:
+            case TaskAdvanced():
+                self._running[event.task] = event
+            case TaskEnded():
+                self._running.pop(event.task, None)
+            case MemoryUsed():
+                self._memory = event
+            case events.Planned():
+                self._shards, self._shards_done = event.shards, event.done
+            case events.Started():
+                self._started, self._total = self._clock(), event.source_bytes
+                self._samples = deque([_Sample(self._started)])
+            case events.ShardDone():
+                self._done.add(event)
+                self._shards_done += 1
+                self._quarantined += event.quarantined
 
-    def on_planned(self, event: events.Planned) -> None:
-        self.say(
-            f"{human(event.source_bytes)} in {some(event.files, 'file')}"
-            f"{' -> ' + some(event.shards, 'shard') if event.shards else ', of which a trial takes the first'};"
-            f" tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos});"
-            f" engine {event.engine}: {event.proof}; {event.workers}"
+    def _is_due(self) -> bool:
+        return self._started is not None and self._clock() - self._samples[-1].time >= PROGRESS_SECONDS
+
+    def _progress(self) -> events.Progress:
+        assert self._started is not None
+        now = _Sample(self._clock())
+        now.counts.add(self._done)
+        for advanced in self._running.values():
+            now.counts.add(advanced)
+        self._samples.append(now)
+        while len(self._samples) > 2 and now.time - self._samples[1].time >= RATE_SECONDS:
+            self._samples.popleft()
+        seconds = now.time - self._started
+        source_bytes = now.counts.source_bytes
+        left = self._total - source_bytes
+        return events.Progress(
+            seconds=round(seconds, 3),
+            source_bytes=source_bytes,
+            total_source_bytes=self._total,
+            text_bytes=now.counts.text_bytes,
+            documents=now.counts.documents,
+            tokens=now.counts.tokens,
+            source_bytes_per_second=self._rate("source_bytes"),
+            text_bytes_per_second=self._rate("text_bytes"),
+            tokens_per_second=self._rate("tokens"),
+            memory_bytes=self._memory.bytes,
+            memory_budget=self._memory.budget,
+            workers=self._memory.workers,
+            shards_done=self._shards_done,
+            shards=self._shards,
+            failed_files=len(self._failed),
+            quarantined=self._quarantined,
+            eta_seconds=round(left * seconds / source_bytes, 1) if source_bytes and self._total else None,
         )
-        if event.ignored_files:
-            self.say(
-                f"left out {some(event.ignored_files, 'file')} ({', '.join(event.ignored_kinds)}): from a folder only data"
-                " files are taken; name them by a glob, or say --format text"
-            )
-        if event.done:
-            self.say(f"{event.done:,} of {some(event.shards, 'shard')} there already")
 
-    def on_explained(self, event: events.Explained) -> None:
-        self.say("; ".join(event.reasons))
-
-    def on_comparing(self, event: events.Comparing) -> None:
-        if event.bytes > WORTH_SAYING:
-            self.say(f"comparing {some(event.files, 'file')}, {human(event.bytes)}, with what is known of them")
-
-    def on_waiting(self, event: events.Waiting) -> None:
-        self.say(f"waiting for process {event.process}, which is building this store")
-
-    def on_started(self, event: events.Started) -> None:
-        self.began, self.total = time.monotonic(), event.source_bytes
-        if self.mode == "bar":
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(
-                total=self.total, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
-            )
-
-    def on_advanced(self, event: events.Advanced) -> None:
-        self.source += event.source_bytes
-        self.text += event.text_bytes
-        self.tokens += event.tokens
-        seconds = max(time.monotonic() - self.began, 1e-9)
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"{human(self.tokens / seconds, '')}tok/s, {human(self.memory)}", refresh=False)
-            self.bar.update(event.source_bytes)
-        elif time.monotonic() - self.spoke > PLAIN_SECONDS:
-            self.spoke = time.monotonic()
-            left = (self.total - self.source) * seconds / max(self.source, 1)
-            self.say(
-                f"{100 * self.source / max(self.total, 1):.0f}% of {human(self.total)}, {human(self.source / seconds)}/s,"
-                f" {human(self.tokens / seconds, '')}tok/s, {left:,.0f} s left, {human(self.memory)} of memory"
-            )
-
-    def on_memory_used(self, event: events.MemoryUsed) -> None:
-        self.memory = event.bytes
-
-    def on_shard_done(self, event: events.ShardDone) -> None:
-        if self.mode == "verbose":
-            self.say(f"shard {event.id} done")
-
-    def on_worker_died(self, event: events.WorkerDied) -> None:
-        self.say(f"a worker died (exit {event.code}); its task is given to another")
-
-    def on_document_crashed(self, event: events.DocumentCrashed) -> None:
-        self.say(f"document {event.document} of task {event.task} kills the engine and is quarantined")
-
-    def on_file_failed(self, event: events.FileFailed) -> None:
-        self.say(f"failed: {event.error}")
-
-    def on_up_to_date(self, event: events.UpToDate) -> None:
-        self.say(f"up to date: {event.documents:,} documents, {event.tokens:,} tokens in {event.path}")
-
-    def on_finished(self, event: events.Finished) -> None:
-        self.close()
-        seconds = max(event.seconds, 1e-9)
-        quarantined = sum(event.quarantined.values())
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in event.quarantined.items())
-        rate = f" ({human(self.text / seconds)} of text a second)" if self.text else ""
-        self.say(
-            f"done in {seconds:.1f} s{rate}:"
-            f" {event.documents + quarantined:,} documents in = {event.documents:,} out + {quarantined:,} quarantined"
-            f"{f' ({reasons})' if reasons else ''}; {event.tokens:,} tokens"
-        )
-        if not event.documents:
-            self.say("the store is empty: no document was taken (is a limit smaller than the first document?)")
-        if event.special_documents:
-            became = "their ids" if event.special_tokens == "parse" else "ordinary text"
-            self.say(
-                f"{some(event.special_documents, 'document')} with special tokens in the text, which became {became}"
-                " (--special-tokens parse, text or error)"
-            )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
+    def _rate(self, name: str) -> float:
+        """Of one count, per second. Never negative, although the work of a worker that died is subtracted."""
+        first, last = self._samples[0], self._samples[-1]
+        done: int = getattr(last.counts, name) - getattr(first.counts, name)
+        return round(max(0, done) / max(last.time - first.time, 1e-9), 1)

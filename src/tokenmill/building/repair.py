@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenmill.building.destination import without_own_files
 from tokenmill.building.executors.in_process import InProcess
 from tokenmill.building.machine import share_out
-from tokenmill.building.progress import Progress
+from tokenmill.building.reporting import EventSink, listener_for
 from tokenmill.building.sequence import Build
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
@@ -29,7 +29,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
         before = read_manifest(folder)
         if any(damage.file == "events.jsonl" for damage in damages):
             _mend_log(folder / "events.jsonl")
-        with Progress("quiet", folder) as watch:
+        with EventSink(listener_for("quiet"), folder) as watch:
             build = same_build(folder, before, damages)
             redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
             with InProcess(share_out(0, None)[1], watch.emit) as crew:

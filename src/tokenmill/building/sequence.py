@@ -16,11 +16,12 @@ from typing import Any
 
 from tokenmill.building.changes import note_speed
 from tokenmill.building.destination import forget, keep, manifest_of
-from tokenmill.building.executors.base import Done, Executor, Failures
-from tokenmill.building.plan import Limit, Task, groups, making, task_of
+from tokenmill.building.executors.base import Executor, Failures
+from tokenmill.building.plan import Limit, Task, build_key, groups, task_of
 from tokenmill.building.publish import each_once, publish, sweep
 from tokenmill.building.source_index import SourceIndex, heads, with_contents
-from tokenmill.building.spot_check import Sample, Sampling
+from tokenmill.building.spot_check import Sample, SpotCheck
+from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
@@ -58,7 +59,7 @@ class Build:
         self.folder, self.shards = folder, folder / "shards"
         self.source, self.tokenizer, self.published = source, tokenizer, published
         self.kin = published  # or the store that most shards are taken from
-        self.options, self.making = options, making(options)
+        self.options, self.making = options, build_key(options)
         self.seen, self.donors, self.leave_out = seen, [self.shards, *(donors or ())], leave_out
         limits = [options[name] for name in TRIAL]
         self.limit = None if limits == [None] * len(limits) else Limit(*limits)
@@ -143,7 +144,7 @@ class Build:
         if todo or self.limit:
             emit(self._plan_event(crew, len(todo)))
             sampling = self._sampling(crew.processes)
-            crew.begin(self._setup(), None if sampling is None else sampling.offer)
+            crew.begin(self._context(), None if sampling is None else sampling.offer)
             emit(Started(source_bytes=sum(task.new_bytes for task in todo)))
             try:
                 if self.limit is None:
@@ -240,7 +241,8 @@ class Build:
         pieces = [len(task.pieces) for task in self.tasks]
         return Sources([name for name, _ in files], [count for _, count in files], pieces)
 
-    def _note(self, task: Task, done: Done) -> None:
+    def _note(self, task: Task, done: TaskResult) -> None:
+        assert done.shard is not None
         self.shards_of[task.id] = done.shard
         for piece, content in zip(task.pieces, done.contents, strict=True):
             if content is not None:
@@ -299,7 +301,7 @@ class Build:
         crew.stop()
         return corpus_sample(self.tasks, self.source)
 
-    def _sampling(self, processes: int) -> Sampling | None:
+    def _sampling(self, processes: int) -> SpotCheck | None:
         """Documents are held to the reference, unless it is the reference that encodes them."""
         if self.tokenizer.engine in (self.tokenizer.definition.reference, "live"):
             return None
@@ -308,7 +310,7 @@ class Build:
             task = next(task for task in (*self.todo, *self.tasks) if task.id == sample.task)
             return locate(task, self.source, sample.number)
 
-        return Sampling(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
+        return SpotCheck(self.tokenizer, self.options["bos"], self.options["eos"], processes, place)
 
     def _throw_away(self, why: str, redo: frozenset[str]) -> None:
         """An engine was caught: nothing it made here is kept, but for what was published before, and it is not used again."""
@@ -335,21 +337,25 @@ class Build:
             workers=crew.describe(),
         )
 
-    def _setup(self) -> dict[str, Any]:
-        names = ("format", "text_field", "template", "separator", "on_error")
-        return {
-            "shards": str(self.shards),
-            "source": {name: getattr(self.source, name) for name in names},
-            "tokenizer": str(self.folder / "tokenizer"),
-            "python_class": self.tokenizer.definition.python_class,
-            "path": sys.path if self.tokenizer.definition.python_class else [],
-            "encoder": self.tokenizer.encoder_options(self.options["bos"], self.options["eos"]),
-            "refuse_specials": self.tokenizer.special_tokens == "error",
-            "making": self.making,
-            "journals": str(self.seen[0].folder),
-            "way": self.seen[0].way,
-            "looked_at": self.source.looked_at,
-        }
+    def _context(self) -> TaskContext:
+        source, tokenizer = self.source, self.tokenizer
+        return TaskContext(
+            shards=str(self.shards),
+            build_key=self.making,
+            format=source.format,
+            text_field=source.text_field,
+            template=source.template,
+            separator=source.separator,
+            on_error=source.on_error,
+            tokenizer=str(self.folder / "tokenizer"),
+            python_class=tokenizer.definition.python_class,
+            python_path=sys.path if tokenizer.definition.python_class else [],
+            encoder=tokenizer.encoder_options(self.options["bos"], self.options["eos"]),
+            refuse_special_tokens=tokenizer.special_tokens == "error",
+            journals=str(self.seen[0].folder),
+            reading_key=self.seen[0].way,
+            listed_at=source.looked_at,
+        )
 
     def _blank_manifest(self) -> Manifest:
         """What is known before any work: written at once, so that an interrupted build is known for what it is."""

@@ -1,21 +1,30 @@
-"""During a build, some documents are encoded by the reference too. One differing id and the build stops."""
+"""The spot check: during a build, a few documents are encoded by the reference too. One differing id stops the build."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tokenmill.documents import text_array
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.documents import Tokens, text_array, text_offsets
 from tokenmill.encoding import Difference, Encoder, Tokenizer, load_tokenizer
 from tokenmill.errors import DifferenceError
 
-SHARE = 0.015  # of the build's time, all its processes together
-MOST_PROCESSES = 16  # more of them do not give this one more time
-AT_LEAST = 2  # documents, however short the build: loading the reference is most of the price
-LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads in a second, about
-WAITING = 64  # documents kept until there is time for them
+SAMPLE_SECONDS = 0.5  # between samples of a task
+SAMPLE_DOCUMENTS = 4  # documents per sample
+SAMPLE_BYTES = 16 << 10  # longer documents are not sampled,
+LONG_SAMPLE_BYTES = 256 << 10  # unless all are longer: then the shortest, up to this
+SHARE = 0.015  # of the CPU time of all processes of the build may go into the check
+MOST_PROCESSES = 16  # more processes do not give this one more time
+AT_LEAST = 2  # documents are checked however short the build: loading the reference is most of the cost
+LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads per second, about
+WAITING = 64  # documents held until there is time for them
 
 
 class Sample(NamedTuple):
@@ -27,56 +36,81 @@ class Sample(NamedTuple):
     ids: list[int]
 
 
-class Sampling:
-    """Encodes documents that workers send, with the reference, in this process, while there is time.
+class DocumentSampler:
+    """Takes a few documents of a task for the check, twice a second. Which ones is random, but always the same."""
 
-    Loading the reference counts too, so that of a short build only the last few documents are looked at. `seconds` is the
-    CPU time it took, `checked` how many documents agreed.
+    def __init__(self, task: str, offer: Callable[[Sample], None]) -> None:
+        self._task, self._offer = task, offer
+        self._taken_at = float("-inf")
+
+    def take(self, values: pa.LargeStringArray, tokens: Tokens, numbers: npt.NDArray[np.int64]) -> None:
+        """Maybe sample the documents of a block, given with their tokens and their numbers in the task."""
+        if time.monotonic() - self._taken_at < SAMPLE_SECONDS:
+            return
+        sizes = np.diff(text_offsets(values))
+        short = np.flatnonzero(sizes <= max(SAMPLE_BYTES, min(int(sizes.min()), LONG_SAMPLE_BYTES)))
+        if not len(short):
+            return
+        self._taken_at = time.monotonic()
+        draw = random.Random(f"{self._task} {numbers[0]}")
+        for i in draw.sample(short.tolist(), min(SAMPLE_DOCUMENTS, len(short))):
+            start = int(tokens.ends[i - 1]) if i else 0
+            ids = tokens.ids[start : int(tokens.ends[i])].tolist()
+            self._offer(Sample(self._task, int(numbers[i]), values[i].as_py(), ids))
+
+
+class SpotCheck:
+    """Encodes sampled documents with the reference, in this process, while there is time.
+
+    Loading the reference counts too, so that a short build checks only its last few documents. `seconds` is the CPU time it
+    took, `checked` the number of documents that agreed. `locate` says where a document came from, for the error.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, bos: int | None, eos: int | None, processes: int, locate: Callable[[Sample], str]
     ) -> None:
-        self.tokenizer, self.around, self.processes, self._locate = tokenizer, (bos, eos), processes, locate
-        self.began = time.monotonic()
+        self._tokenizer, self._bos, self._eos = tokenizer, bos, eos
+        self._processes, self._locate = processes, locate
+        self._began = time.monotonic()
         self.seconds, self.checked = 0.0, 0
         self._encoder: Encoder | None = None
         self._load_seconds = len(tokenizer.definition.json or "") / LOAD_RATE
         self._waiting: deque[Sample] = deque(maxlen=WAITING)
 
     def offer(self, sample: Sample) -> None:
-        """Take a document; it is looked at now if there is time, later, or not at all."""
+        """Take a document. It is checked now if there is time, or later, or not at all."""
         self._waiting.append(sample)
         while self._waiting and self._has_time():
             self._check(self._waiting.pop())
 
     def finish(self) -> None:
-        """The build is done: look at a few documents in any case, the shorter ones if nothing was looked at yet."""
+        """The build is done: check a few documents in any case, the shortest ones if none was checked yet."""
         if not self.checked:
             self._waiting = deque(sorted(self._waiting, key=lambda sample: -len(sample.text)))
         while self._waiting and (self.checked < AT_LEAST or self._has_time()):
             self._check(self._waiting.pop())
 
     def _has_time(self) -> bool:
-        ahead = self._load_seconds if self._encoder is None else 0.0
-        return self.seconds + ahead < SHARE * min(self.processes, MOST_PROCESSES) * (time.monotonic() - self.began)
+        to_load = self._load_seconds if self._encoder is None else 0.0
+        elapsed = time.monotonic() - self._began
+        return self.seconds + to_load < SHARE * min(self._processes, MOST_PROCESSES) * elapsed
 
     def _check(self, sample: Sample) -> None:
         began = time.thread_time()
         if self._encoder is None:
-            self._encoder = load_tokenizer(self.tokenizer, engine="reference").encoder(*self.around)
-        right = self._encoder.encode(text_array([sample.text])).ids.tolist()
-        if right != sample.ids:
-            raise DifferenceError(self._complaint(Difference(sample.text, right, sample.ids), sample))
+            self._encoder = load_tokenizer(self._tokenizer, engine="reference").encoder(self._bos, self._eos)
+        expected = self._encoder.encode(text_array([sample.text])).ids.tolist()
+        if expected != sample.ids:
+            raise DifferenceError(self._explain(Difference(sample.text, expected, sample.ids), sample))
         self.checked += 1
         self.seconds += time.thread_time() - began
 
-    def _complaint(self, difference: Difference, sample: Sample) -> str:
-        tokenizer = self.tokenizer
+    def _explain(self, difference: Difference, sample: Sample) -> str:
+        tokenizer = self._tokenizer
         return (
             f"{tokenizer.engine} {tokenizer.engine_version} gives other ids than the reference for"
             f" {self._locate(sample)} ({sample.text[:40]!r}): {difference}. (Rows and tokens count from 0.) Shards that"
-            " were not published yet are thrown away, and this engine will not be chosen for this tokenizer again. Build"
-            " again, with --engine reference (engine='reference') to be sure. What was published before was made the same"
-            " way: check it with tokenmill verify --reencode 1000, or rebuild it with --force"
+            " were not published yet are deleted, and this engine will not be chosen for this tokenizer again. Build"
+            " again, with --engine reference (engine='reference') to be sure. Shards published before were built by the"
+            " same engine: check them with tokenmill verify --reencode 1000, or rebuild them with --force"
         )

@@ -1,10 +1,11 @@
-"""The rows of a task's pieces: read with care, the first so many, and which row a document came from."""
+"""The rows of a task's pieces: read with errors attributed to files, limited, sampled, and found again by document."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tokenmill.building.plan import Limit, Task
@@ -12,13 +13,13 @@ from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
-SAMPLE_BYTES = 16 << 20
-SAMPLE_PIECES = 8
-SAMPLE_BLOCK = 1 << 20
+CORPUS_SAMPLE_BYTES = 16 << 20
+CORPUS_SAMPLE_PIECES = 8
+CORPUS_SAMPLE_BLOCK = 1 << 20
 
 
 class Block(NamedTuple):
-    """Some rows of a piece: `number` is that of their first document in the task, `row` their first row in the piece."""
+    """Rows of a piece. `number` is the number of their first document in the task, `row` their first row in the piece."""
 
     piece: Piece
     number: int
@@ -27,11 +28,11 @@ class Block(NamedTuple):
 
 
 def blocks(task: Task, source: Source) -> Iterator[Block]:
-    """A task's rows once more, in the order and with the numbers they were encoded in."""
+    """Read the rows of a task again, in the order and with the document numbers they were encoded in."""
     number = 0
     for piece in task.pieces:
         if piece.held is not None:
-            continue  # not read, so its documents had no numbers
+            continue  # it was not read, so its documents have no numbers
         row = 0
         try:
             for texts in first_rows(safely(piece, read_piece(piece, source)), task.limit):
@@ -43,45 +44,50 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
 
 
 def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
-    """Some 16 MB of documents from all over a corpus, for engines to be compared on. Reads the head of a few pieces."""
+    """About 16 MB of documents from all over a corpus, to compare engines on. Reads the head of a few pieces."""
     pieces = [piece for task in tasks for piece in task.pieces]
-    count = min(len(pieces), SAMPLE_PIECES)
-    spread = [pieces[i * len(pieces) // count] for i in range(count)]
+    count = min(len(pieces), CORPUS_SAMPLE_PIECES)
     texts: list[str] = []
-    for piece in spread:
-        held = 0
-        try:
-            for found in safely(piece, read_piece(piece, source, SAMPLE_BLOCK)):
-                if found.unfinished:
-                    break
-                # A huge document would be all of the sample, and a minute's work for the slowest engine.
-                some = [text for text in found.values.to_pylist() if len(text) <= SAMPLE_BLOCK]
-                texts += some
-                held += sum(map(len, some))
-                if held >= SAMPLE_BYTES // len(spread):
-                    break
-        except InputError:
-            continue
+    for i in range(count):
+        with suppress(InputError):
+            texts += _head_of_piece(pieces[i * len(pieces) // count], source, CORPUS_SAMPLE_BYTES // count)
     return texts
 
 
+def _head_of_piece(piece: Piece, source: Source, nbytes: int) -> list[str]:
+    """The first documents of a piece, without huge ones: one of those would fill the sample, and take an engine a minute."""
+    documents: list[str] = []
+    size = 0
+    for texts in safely(piece, read_piece(piece, source, CORPUS_SAMPLE_BLOCK)):
+        if texts.unfinished:
+            break
+        short = [text for text in texts.values.to_pylist() if len(text) <= CORPUS_SAMPLE_BLOCK]
+        documents += short
+        size += sum(map(len, short))
+        if size >= nbytes:
+            break
+    return documents
+
+
 def corpus_key(tasks: list[Task]) -> str:
-    """Stands for a corpus: its tasks go by what their files hold, or by how they were found."""
+    """A digest that stands for a corpus: that of its task ids."""
     return hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:32]
 
 
 def locate(task: Task, source: Source, number: int) -> str:
-    """Where document `number` of a task came from, in words. Reads the task again: for errors only."""
+    """Where document `number` of a task came from, as "file, row n". Reads the task again, so for errors only."""
     for block in blocks(task, source):
         inside = number - block.number
-        if 0 <= inside < len(block.texts.values) - block.texts.unfinished:  # one that began may turn out to be bad
+        if (
+            0 <= inside < len(block.texts.values) - block.texts.unfinished
+        ):  # an unfinished one may still turn out to be bad
             row = rows_before(block.piece, source) + block.row + nth_good(inside, list(block.texts.skips))
             return f"{block.piece.file.shown}, row {row}"
     return f"document {number} of shard {task.id}"
 
 
 def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
-    """Whatever a library raises while reading is that file's failure, not the build's."""
+    """Turn whatever a library raises while reading into an InputError of that file, so that it does not end the build."""
     while True:
         try:
             texts = next(blocks)
@@ -95,8 +101,8 @@ def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
 
 
 def first_rows(blocks: Iterator[Texts], limit: Limit | None) -> Iterator[Texts]:
-    """Blocks up to so many rows that are documents or were meant to be, or so many documents."""
-    if limit is None or (limit.rows is None and limit.documents is None):
+    """Blocks up to a limit of rows or documents. Blank rows do not count."""
+    if limit is None or limit.reads_all:
         yield from blocks
         return
     rows = sys.maxsize if limit.rows is None else limit.rows
@@ -114,25 +120,25 @@ def first_rows(blocks: Iterator[Texts], limit: Limit | None) -> Iterator[Texts]:
 
 
 def _cut(texts: Texts, rows: int, documents: int) -> Texts:
-    """The first rows of a block, up to so many that are not blank and so many documents."""
-    gone = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
-    kept_rows = kept = 0
+    """The first rows of a block: at most `rows` that are not blank, and at most `documents`."""
+    skip_of = {row: skip for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
+    rows_taken = documents_taken = 0
     skips: list[Skip] = []
-    while rows > 0 and kept < documents and kept_rows < texts.rows:
-        skip = gone.get(kept_rows)
+    while rows > 0 and documents_taken < documents and rows_taken < texts.rows:
+        skip = skip_of.get(rows_taken)
         if skip is None:
-            kept += 1
+            documents_taken += 1
         else:
-            skips.append(skip._replace(row=kept_rows, rows=1))
+            skips.append(skip._replace(row=rows_taken, rows=1))
         rows -= skip is None or skip.reason != BLANK
-        kept_rows += 1
-    return Texts(texts.values.slice(0, kept), kept_rows, skips)
+        rows_taken += 1
+    return Texts(texts.values.slice(0, documents_taken), rows_taken, skips)
 
 
 def good_rows(texts: Texts) -> list[int]:
-    """The rows of a block that gave its documents, in order; one that goes on is not among them."""
-    gone = {row for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
-    return [row for row in range(texts.rows) if row not in gone]
+    """The rows of a block that gave documents, in order. An unfinished document is not among them."""
+    skipped = {row for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
+    return [row for row in range(texts.rows) if row not in skipped]
 
 
 def nth_good(n: int, skips: list[Skip]) -> int:

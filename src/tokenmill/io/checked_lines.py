@@ -1,4 +1,4 @@
-"""Append-only files of JSON lines, each with a checksum of its own, so damage is found line by line."""
+"""Append-only files of JSON lines, each with its own checksum, so that damage is found line by line."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-TORN_LINE_BYTES = 1 << 20  # how far back from its end a file is searched for a line that a crash cut short
+TORN_LINE_BYTES = 1 << 20  # how far back from the end of a file a line cut short by a crash is searched for
 
 
 class CheckedLines:
-    """Appends records to a file. A line that a crash cut short is removed when the file is opened again."""
+    """Appends records to a file. Opening the file removes a last line that a crash cut short."""
 
     def __init__(self, path: Path) -> None:
         self._out = open(path, "a+b", buffering=0)
         _drop_torn_line(self._out)
 
     def append(self, record: dict[str, Any]) -> None:
+        """Write one line, unbuffered, so that it survives a crash of this process."""
         body = json.dumps(record, sort_keys=True)
         self._out.write(f"{body[:-1]}, {_checksum(body)}\n".encode())
 
@@ -28,7 +29,7 @@ class CheckedLines:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The undamaged records of a file, without their checksums; nothing if there is no file."""
+    """The undamaged records of a file, without their checksums. Yields nothing if the file does not exist."""
     for _, record in _records(path):
         if record is not None:
             del record["crc"]
@@ -36,7 +37,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def damaged_lines(path: Path) -> list[int]:
-    """The numbers, from 1, of the lines that differ from what was written."""
+    """The numbers, from 1, of the lines whose checksum does not match."""
     return [number for number, record in _records(path) if record is None]
 
 
@@ -55,7 +56,7 @@ def _checksum(body: str) -> str:
     return f'"crc": "{zlib.crc32(body.encode("utf-8", "replace")):08x}"}}'
 
 
-def _drop_torn_line(out: Any) -> None:
+def _drop_torn_line(out: BinaryIO) -> None:
     size = out.seek(0, os.SEEK_END)
     start = max(0, size - TORN_LINE_BYTES)
     out.seek(start)

@@ -6,7 +6,7 @@ Defaults are not here: what a recipe leaves out is left to the verb. `recipe.sch
 
 from __future__ import annotations
 
-from tokenmill.building.progress import MODES
+from tokenmill.building.terminal import MODES
 from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.loading.mixture import HEAVIEST

@@ -22,12 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.api import build_in
+from tokenmill.building.api import build_in, executor_of
 from tokenmill.building.changes import cost, looks_told, options_told, tokenizer_told, told
 from tokenmill.building.destination import manifest_of, start_anew, without_own_files
-from tokenmill.building.executors.process_pool import executor_for
-from tokenmill.building.plan import making
-from tokenmill.building.progress import Progress, watching
+from tokenmill.building.plan import build_key
+from tokenmill.building.reporting import EventSink, listener_for
 from tokenmill.building.request import BuildRequest
 from tokenmill.building.sequence import Build, up_to_date
 from tokenmill.building.source_index import SourceIndex, noted, unchanged
@@ -59,7 +58,7 @@ def build_cached(
 
     Where nothing can be kept it is built for this process alone, unless `for_this_run` says that nobody would have it then.
     """
-    watch = watching(progress)
+    watch = listener_for(progress)
     with ExitStack() as stack:
         room = None
         try:
@@ -108,7 +107,7 @@ class Room:
     def __init__(self, root: Path, asked: BuildRequest, tokenizer: Tokenizer) -> None:
         self.root, self.asked, self.tokenizer, self.source = root, asked, tokenizer, asked.source
         self.options = asked.options(tokenizer)
-        self.making = making(self.options)[:KEY]
+        self.making = build_key(self.options)[:KEY]
         names = sorted(self.source.inputs)
         spooled = [file.tag for file in self.source.files if file.spooled]
         inputs = digest(canonical([names, spooled, self.source.options()]))[:KEY]
@@ -142,14 +141,14 @@ class Room:
                 start_anew(self.folder)
             with writing(work):
                 work.mkdir(exist_ok=True)
-            with Progress(watch, work) as log:
+            with EventSink(watch, work) as log:
                 build, donors = self._planned(work)
                 build.plan(log.emit, rehash=self.asked.rehash)
                 found = self._found(build)
                 if found is None:
                     if reasons := self._reasons(build):
                         log.emit(Explained(reasons=reasons))
-                    with executor_for(self.asked, log.emit, self.tokenizer, build.weight) as crew:
+                    with executor_of(self.asked, log.emit, self.tokenizer, build.weight) as crew:
                         built = build.carry_out(crew, log.emit)
             if found is None:
                 found = self._put_away(built)

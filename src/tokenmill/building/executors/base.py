@@ -1,70 +1,76 @@
-"""Who does the tasks: the contract, and what every process that does tasks has to prepare."""
+"""The contract of executors: who runs tasks, and where.
+
+An executor gets a `TaskContext` once and then tasks; each becomes a shard with a receipt. All of these are JSON values, so an
+executor may run them anywhere that sees the same files. `tokenmill.testing.executors` is its conformance suite.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 from tokenmill.building.plan import Task
+from tokenmill.building.progress import TaskEnded
 from tokenmill.building.spot_check import Sample
+from tokenmill.building.task_context import TaskContext, TaskResult
+from tokenmill.events import FileFailed, Listener
 
-if TYPE_CHECKING:
-    from tokenmill.building.source_index import Journal
-    from tokenmill.encoding import Encoder
-    from tokenmill.reading import Source
-
-Failures = dict[str, list[dict[str, str]]]
-
-
-class Done(NamedTuple):
-    """A task that was done: the shard it became, and what each of its pieces held."""
-
-    shard: str
-    contents: list[str | None]
-
-
-Note = Callable[[Task, Done], None]
+Failures = dict[str, list[dict[str, str]]]  # by task: {"file": ..., "error": ...}
+Note = Callable[[Task, TaskResult], None]
+Offer = Callable[[Sample], None]
 
 
 class Executor(Protocol):
-    """Does tasks, each into a shard with a receipt. Where and how many at a time is its own affair."""
+    """Runs tasks. Emits TaskAdvanced and MemoryUsed while it works, ShardDone and FileFailed as they happen.
+
+    `processes` is how many tasks run at a time. `is_isolated`: a document that crashes the engine does not take this process
+    with it; it is found and quarantined.
+    """
 
     processes: int
+    is_isolated: bool
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def start(self) -> None:
-        """Get ready, if that takes time; work follows or not."""
+        """Start what takes time to start, such as worker processes. Optional: `run` starts what is missing."""
 
     def stop(self) -> None:
-        """Give up what is under way; no receipt is written after this."""
+        """Abandon running tasks. No receipt is written after this returns. `run` may be called again."""
 
     def describe(self) -> str:
-        """What it is, in a few words for the user."""
+        """A few words for the user, such as "4 workers of at most 2.0 GB"."""
         ...
 
-    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
-        """What every task of this build needs: JSON values only. `offer` gets documents for the reference."""
+    def begin(self, context: TaskContext, offer: Offer | None) -> None:
+        """Set what the following tasks need. `offer` gets a few documents for the spot check; it may raise."""
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
-        """Do tasks, and note each. Returns the files that failed, by task; raises what no retry can mend."""
+        """Run tasks, calling `note` for each that becomes a shard. Returns the files that failed, by task.
+
+        `is_done` says whether the shard of a task exists. Raises errors that a retry cannot fix, with their type.
+        """
         ...
 
 
-def prepare(setup: dict[str, Any], live: Any = None) -> tuple[Path, Source, Encoder, Journal]:
-    """What a process needs to do tasks, from the build's setup: where shards go, how to read and encode, where to note it."""
-    from tokenmill.building.source_index import Journal
-    from tokenmill.encoding import Encoder, load_definition
-    from tokenmill.reading import Source
+class Outcomes:
+    """What the tasks of one `run` became: notes finished ones, tells listeners, collects failed files."""
 
-    source = Source(files=(), inputs=(), **setup["source"])
-    sys.path += [entry for entry in setup["path"] if entry not in sys.path]
-    definition = load_definition(Path(setup["tokenizer"]), setup["python_class"])
-    assert definition is not None
-    encoder = Encoder(definition, **setup["encoder"], live=live)
-    journal = Journal(Path(setup["journals"]), setup["way"], setup["looked_at"])
-    return Path(setup["shards"]), source, encoder, journal
+    def __init__(self, note: Note, emit: Listener) -> None:
+        self._note, self._emit = note, emit
+        self.failures: Failures = {}
+
+    def add(self, task: Task, result: TaskResult) -> None:
+        if result.failed_files:
+            self.fail(task, result.failed_files)
+        if result.shard is not None:
+            self._note(task, result)
+            self._emit(TaskEnded(task=task.id))
+            self._emit(result.event())
+
+    def fail(self, task: Task, files: list[dict[str, str]]) -> None:
+        self.failures[task.id] = files
+        for entry in files:
+            self._emit(FileFailed(file=entry["file"], error=entry["error"]))

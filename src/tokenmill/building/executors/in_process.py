@@ -1,24 +1,31 @@
-"""The simplest executor: the calling process itself."""
+"""The simplest executor: tasks run in the calling process, one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from tokenmill.building.executors.base import Done, Failures, Note, prepare
-from tokenmill.building.machine import BLOCK_ROOM
+from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
+from tokenmill.building.machine import BLOCK_ROOM, PARENT_BYTES, resident_bytes
 from tokenmill.building.plan import Task
-from tokenmill.building.spot_check import Sample
-from tokenmill.events import Advanced, Listener, ShardDone
+from tokenmill.building.progress import MemoryUsed, TaskAdvanced
+from tokenmill.building.task import TaskOptions, TaskRunner
+from tokenmill.building.task_context import TaskContext
+from tokenmill.events import Listener
 
 
 class InProcess:
-    """A crew of one: the calling process. For small inputs and for debugging."""
+    """For small inputs, debugging, and tokenizers that exist only in this process (`live`).
+
+    `memory` is what the work may use, in bytes. A document that crashes the engine crashes this process.
+    """
 
     processes = 1
+    is_isolated = False
 
     def __init__(self, memory: int, emit: Listener, live: Any = None) -> None:
-        self.memory, self.emit, self.live = memory, emit, live
+        self._memory, self._emit, self._live = memory, emit, live
 
     def __enter__(self) -> InProcess:
         return self
@@ -35,38 +42,17 @@ class InProcess:
     def describe(self) -> str:
         return "inside this process"
 
-    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
-        self.shards, self.source, self.encoder, self.journal = prepare(setup, self.live)
-        self.offer, self.refuse_specials, self.making = offer, setup["refuse_specials"], setup["making"]
+    def begin(self, context: TaskContext, offer: Offer | None) -> None:
+        self._runner = TaskRunner(replace(context, memory=self._memory - BLOCK_ROOM), self._live)
+        self._offer = offer
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
-        from tokenmill.building.task_commit import encode_task
-
-        failures: Failures = {}
+        outcomes = Outcomes(note, self._emit)
+        options = TaskOptions(report=self._report, offer=self._offer)
         for task in tasks:
-            encoded = encode_task(
-                task,
-                self.source,
-                self.encoder,
-                self.shards,
-                memory=self.memory - BLOCK_ROOM,
-                advance=self._advance,
-                sample=self._sampler(task),
-                refuse_specials=self.refuse_specials,
-            )
-            if encoded.failed:
-                failures[task.id] = encoded.failed
-            if encoded.is_nothing:
-                encoded.writer.discard()
-                continue
-            shard = encoded.commit(self.making, self.journal)
-            note(task, Done(shard, encoded.contents))
-            self.emit(ShardDone(id=shard))
-        return failures
+            outcomes.add(task, self._runner.commit(self._runner.encode(task, options)))
+        return outcomes.failures
 
-    def _sampler(self, task: Task) -> Callable[[int, str, list[int]], None] | None:
-        offer = self.offer
-        return None if offer is None else lambda number, text, ids: offer(Sample(task.id, number, text, ids))
-
-    def _advance(self, source: int, text: int, documents: int, tokens: int) -> None:
-        self.emit(Advanced(source_bytes=source, text_bytes=text, documents=documents, tokens=tokens))
+    def _report(self, advanced: TaskAdvanced) -> None:
+        self._emit(MemoryUsed(bytes=resident_bytes(), budget=self._memory + PARENT_BYTES, workers=1))
+        self._emit(advanced)

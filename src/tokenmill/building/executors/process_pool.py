@@ -1,7 +1,8 @@
-"""Worker processes on this machine, supervised: started, fed, watched, replaced, and never waited for in vain.
+"""Worker processes on this machine, supervised: started, given tasks, watched, replaced.
 
-A worker that dies is noticed at once, because its pipe closes. Its task is given to another. If a task dies in the same
-block three times, the block is searched in ever smaller parts; the document that kills three more, alone, is left out.
+A worker that dies is noticed at once, because its pipe closes. Its tasks are given to other workers. If workers die in the
+same block of documents three times, the block is searched in ever smaller parts, and the document that kills three more
+workers alone is left out.
 """
 
 from __future__ import annotations
@@ -13,43 +14,45 @@ import selectors
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tokenmill import errors
-from tokenmill.building.executors.base import Done, Executor, Failures, Note
-from tokenmill.building.executors.in_process import InProcess
-from tokenmill.building.machine import BLOCK_ROOM, resident_bytes, share_out
-from tokenmill.building.plan import CrashHistory, Task
+from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
+from tokenmill.building.executors.crashes import TASK_STRIKES, TaskCrashes
+from tokenmill.building.machine import BLOCK_ROOM, PARENT_BYTES, resident_bytes
+from tokenmill.building.plan import Task
+from tokenmill.building.progress import MemoryUsed, TaskAdvanced, TaskEnded
 from tokenmill.building.spot_check import Sample
+from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.encoding.engines import ONE_THREAD
-from tokenmill.events import Advanced, DocumentCrashed, Listener, MemoryUsed, ShardDone, WorkerDied, WorkerRecycled
-from tokenmill.formatting import human
-from tokenmill.reading import text_weight
+from tokenmill.events import DocumentCrashed, Listener, WorkerDied, WorkerRecycled
+from tokenmill.formatting import human, some
 
-if TYPE_CHECKING:
-    from tokenmill.building.request import BuildRequest
-    from tokenmill.encoding import Tokenizer
-
-SMALL_BYTES = 8 << 20  # less text than this is done before a worker would have started
-STRIKES = 3  # deaths in one block before it is searched for the document; at one document, alone, before it is left out
-TASK_STRIKES = 15  # deaths anywhere in a task before its files are given up
 START_STRIKES = 3  # workers in a row that fail before they are ready
 START_KILLS = 30  # the same, killed from outside
+MEMORY_SECONDS = 0.25  # between two measurements of memory
+STDERR_BYTES = 4000  # of the last words of a worker, for an error
 
 
 @dataclass
 class _Worker:
+    """A worker process as its supervisor knows it."""
+
     process: subprocess.Popen[bytes]
-    buffer: bytes = b""
+    buffer: bytes = b""  # of a message that has not arrived whole
     stderr: bytes = b""
     ready: bool = False
     running: Task | None = None
-    unfinished: dict[str, Task] = field(default_factory=dict)  # given, and no receipt yet
-    at: tuple[int, int] | None = None
+    unfinished: dict[str, Task] = field(default_factory=dict)  # given to it, without a result yet
+    at: tuple[int, int] | None = None  # documents of `running` that it is encoding
     retiring: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def send(self, message: dict[str, Any]) -> None:
         try:
@@ -57,231 +60,218 @@ class _Worker:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it died; its closed output says so
+            pass  # it died; its closed output will tell
 
 
 class ProcessPool:
-    """A crew of processes. Start it early: they get ready while the work is still being planned."""
+    """An executor of `count` worker processes that may use `memory` bytes each.
+
+    `start` it early: workers load their libraries while the work is still being planned.
+    """
+
+    is_isolated = True
 
     def __init__(self, count: int, memory: int, emit: Listener) -> None:
-        self.count, self.memory, self.emit = count, memory, emit
         self.processes = count
-        self.offer: Callable[[Sample], None] | None = None
-        self.selector = selectors.DefaultSelector()
-        self.setup: dict[str, Any] | None = None
-        self.workers: list[_Worker] = []
-        self.queue: deque[Task] = deque()
-        self.cares: dict[str, CrashHistory] = {}
-        self.strikes: Counter[tuple[str, Any]] = Counter()
-        self.failures: Failures = {}
-        self.died_unready = 0
+        self._memory, self._emit = memory, emit
+        self._offer: Offer | None = None
+        self._context: TaskContext | None = None
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[_Worker] = []
+        self._queue: deque[Task] = deque()
+        self._crashes: dict[str, TaskCrashes] = {}
+        self._died_unready = 0
+        self._handlers: dict[str, Callable[[_Worker, Any], None]] = {
+            "ready": self._on_ready,
+            "at": self._on_at,
+            "advanced": lambda worker, counts: self._emit(TaskAdvanced(**counts)),
+            "sample": self._on_sample,
+            "free": self._on_free,
+            "result": self._on_result,
+            "fatal": self._on_fatal,
+        }
 
     def start(self) -> None:
-        while len(self.workers) < self.count:
-            self._start()
+        while len(self._workers) < self.processes:
+            self._start_worker()
 
     def describe(self) -> str:
-        return f"{self.count} {'worker' if self.count == 1 else 'workers'} of at most {human(self.memory)}"
+        return f"{some(self.processes, 'worker')} of at most {human(self._memory)}"
 
     def __enter__(self) -> ProcessPool:
         return self
 
-    def stop(self) -> None:
-        for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.wait()
-            self._close(worker)
-        self.workers = []
-
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self.selector.close()
+        self._selector.close()
 
-    def _close(self, worker: _Worker) -> None:
-        for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
-            assert pipe is not None
-            if pipe in self.selector.get_map():
-                self.selector.unregister(pipe)
-            with contextlib.suppress(OSError):
-                pipe.close()
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.wait()
+            self._close_pipes(worker)
+        self._workers = []
+        self._queue.clear()
 
-    def begin(self, setup: dict[str, Any], offer: Callable[[Sample], None] | None) -> None:
-        """Tell every worker, and every one to come, what the build is."""
-        self.setup = {**setup, "memory": self.memory - BLOCK_ROOM, "sample": offer is not None}
-        self.offer = offer
-        for worker in self.workers:
-            worker.send({"setup": self.setup})
+    def begin(self, context: TaskContext, offer: Offer | None) -> None:
+        """Send the context to every worker, and later to those that are still to be started."""
+        self._context = replace(context, memory=self._memory - BLOCK_ROOM, sample=offer is not None)
+        self._offer = offer
+        for worker in self._workers:
+            worker.send({"context": self._context.to_json()})
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
-        """Do tasks, the largest first, and note each. Returns the files that failed, by task; raises what no retry can mend."""
-        self.failures = {}
-        self.is_done, self.note = is_done, note
-        self.queue.extend(sorted(tasks, key=lambda task: -task.new_bytes))
-        looked = 0.0
-        while self.queue or any(worker.unfinished for worker in self.workers):
+        """Run tasks, the largest first."""
+        self._is_done, self._outcomes = is_done, Outcomes(note, self._emit)
+        self._queue.extend(sorted(tasks, key=lambda task: -task.new_bytes))
+        measured = 0.0
+        while self._queue or any(worker.unfinished for worker in self._workers):
             self._assign()
-            for key, _ in self.selector.select(timeout=0.5):
-                if self.selector.get_map().get(key.fd) is key:  # not buried since by an event before it
+            for key, _ in self._selector.select(timeout=0.5):
+                if self._selector.get_map().get(key.fd) is key:  # not closed by an event before it
                     worker, stream = key.data
                     self._read(worker, stream, key.fd)
-            if time.monotonic() - looked > 0.25:
-                looked = time.monotonic()
-                self.emit(MemoryUsed(bytes=self.resident_bytes()))
-        return self.failures
+            if time.monotonic() - measured > MEMORY_SECONDS:
+                measured = time.monotonic()
+                self._report_memory()
+        return self._outcomes.failures
 
-    def resident_bytes(self) -> int:
-        return resident_bytes() + sum(resident_bytes(worker.process.pid) for worker in self.workers)
+    def _report_memory(self) -> None:
+        used = resident_bytes() + sum(resident_bytes(worker.pid) for worker in self._workers)
+        budget = PARENT_BYTES + self.processes * self._memory
+        working = sum(worker.running is not None for worker in self._workers)
+        self._emit(MemoryUsed(bytes=used, budget=budget, workers=working))
 
-    def _start(self) -> None:
-        environment = {**ONE_THREAD, **os.environ}  # what the user has set stays as it is
+    # Workers: started, read from, closed.
+
+    def _start_worker(self) -> None:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tokenmill.building.executors.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
+            env={**ONE_THREAD, **os.environ},  # what the user has set takes precedence
         )
         worker = _Worker(process)
-        self.workers.append(worker)
+        self._workers.append(worker)
         for stream in ("stdout", "stderr"):
             pipe = getattr(process, stream)
             os.set_blocking(pipe.fileno(), False)
-            self.selector.register(pipe, selectors.EVENT_READ, (worker, stream))
-        if self.setup is not None:
-            worker.send({"setup": self.setup})
+            self._selector.register(pipe, selectors.EVENT_READ, (worker, stream))
+        if self._context is not None:
+            worker.send({"context": self._context.to_json()})
 
     def _read(self, worker: _Worker, stream: str, descriptor: int) -> None:
-        data = b""
+        """Take what a worker has written. The end of its standard output is the end of the worker."""
+        data, is_closed = b"", False
         try:
             while chunk := os.read(descriptor, 1 << 16):
                 data += chunk
+            is_closed = True
+            self._selector.unregister(descriptor)
         except BlockingIOError:
             pass
-        else:  # closed
-            self.selector.unregister(descriptor)
-            if stream == "stdout":
-                self._handle(worker, data)
-                self._buried(worker)
-                return
         if stream == "stderr":
-            worker.stderr = (worker.stderr + data)[-4000:]
-        else:
-            self._handle(worker, data)
-
-    def _handle(self, worker: _Worker, data: bytes) -> None:
+            worker.stderr = (worker.stderr + data)[-STDERR_BYTES:]
+            return
         *lines, worker.buffer = (worker.buffer + data).split(b"\n")
         for line in lines:
-            self._message(worker, json.loads(line))
+            for kind, value in json.loads(line).items():
+                self._handlers[kind](worker, value)
+        if is_closed:
+            self._bury(worker)
 
-    def _message(self, worker: _Worker, message: dict[str, Any]) -> None:
-        if "at" in message:
-            worker.at = tuple(message["at"]) if message["at"] else None
-        elif "did" in message:
-            source, text, documents, tokens = message["did"]
-            self.emit(Advanced(source_bytes=source, text_bytes=text, documents=documents, tokens=tokens))
-        elif "sample" in message:
-            if self.offer is not None:
-                self.offer(Sample(*message["sample"]))
-        elif "ready" in message:
-            worker.ready, self.died_unready = True, 0
-        elif "free" in message:
-            worker.running, worker.at = None, None
-        elif "done" in message:
-            task = worker.unfinished.pop(message["done"])
-            if message["failed_files"]:
-                self.failures[task.id] = message["failed_files"]
-            self.note(task, Done(message["shard"], message["contents"]))
-            self.emit(ShardDone(id=message["shard"]))
-        elif "failed" in message:
-            del worker.unfinished[message["failed"]]
-            self.failures[message["failed"]] = message["files"]
-        elif "fatal" in message:
-            kind = getattr(errors, message["fatal"]["type"], errors.BuildError)
-            raise kind(message["fatal"]["message"])
+    def _close_pipes(self, worker: _Worker) -> None:
+        for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
+            assert pipe is not None
+            if pipe in self._selector.get_map():
+                self._selector.unregister(pipe)
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    # Messages of workers: worker.py lists them.
+
+    def _on_ready(self, worker: _Worker, pid: int) -> None:
+        worker.ready, self._died_unready = True, 0
+
+    def _on_at(self, worker: _Worker, at: list[int] | None) -> None:
+        worker.at = (at[0], at[1]) if at else None
+
+    def _on_sample(self, worker: _Worker, sample: list[Any]) -> None:
+        if self._offer is not None:
+            self._offer(Sample(*sample))
+
+    def _on_free(self, worker: _Worker, task: str) -> None:
+        worker.running, worker.at = None, None
+
+    def _on_result(self, worker: _Worker, result: dict[str, Any]) -> None:
+        task = worker.unfinished.pop(result.pop("task"))
+        self._outcomes.add(task, TaskResult.from_json(result))
+
+    def _on_fatal(self, worker: _Worker, error: dict[str, str]) -> None:
+        kind = getattr(errors, error["type"], errors.BuildError)
+        raise kind(error["message"])
+
+    # Tasks: assigned, and taken back from workers that died.
 
     def _assign(self) -> None:
-        """Tasks for every worker that encodes nothing, and workers for the tasks that are left."""
-        for worker in self.workers:
-            if worker.running is None and not worker.retiring and self.queue:
-                self._give(worker)
-        while self.queue and len(self.workers) < self.count:
-            self._start()
-            self._give(self.workers[-1])
+        """Give a task to every worker that encodes nothing, and start workers for the tasks that are left."""
+        for worker in self._workers:
+            if worker.running is None and not worker.retiring and self._queue:
+                self._give_task(worker)
+        while self._queue and len(self._workers) < self.processes:
+            self._start_worker()
+            self._give_task(self._workers[-1])
 
-    def _give(self, worker: _Worker) -> None:
-        """The next task for a worker; or its leave, if it has grown too large."""
-        if worker.ready and resident_bytes(worker.process.pid) > self.memory:
-            self.emit(WorkerRecycled(pid=worker.process.pid))
+    def _give_task(self, worker: _Worker) -> None:
+        """Give a worker the next task; or retire it, if it has grown too large."""
+        if worker.ready and resident_bytes(worker.pid) > self._memory:
+            self._emit(WorkerRecycled(pid=worker.pid))
             worker.retiring = True
-            worker.send({"stop": True})  # its successor starts when it is gone, so that the two never add up
+            worker.send({"stop": True})  # its successor starts when it is gone, so that their memory does not add up
             return
-        task = self.queue.popleft()
+        task = self._queue.popleft()
         worker.running, worker.at = task, None
         worker.unfinished[task.id] = task
-        care = self.cares.get(task.id, CrashHistory())
-        worker.send({"task": task.to_json(), "care": asdict(care)})
+        crashes = self._crashes.get(task.id, TaskCrashes())
+        worker.send({"task": task.to_json(), "crashes": crashes.history.to_json()})
 
-    def _buried(self, worker: _Worker) -> None:
+    def _bury(self, worker: _Worker) -> None:
         """A worker is gone: take its tasks back, and learn from where it died."""
-        self.workers.remove(worker)
+        self._workers.remove(worker)
         code = worker.process.wait()
         assert worker.process.stderr is not None
-        if worker.process.stderr in self.selector.get_map():
+        if worker.process.stderr in self._selector.get_map():
             self._read(worker, "stderr", worker.process.stderr.fileno())
-        self._close(worker)
-        lost = [task for task in worker.unfinished.values() if not self.is_done(task)]
+        self._close_pipes(worker)
+        lost = [task for task in worker.unfinished.values() if not self._is_done(task)]
         if not worker.retiring or lost:
-            self.emit(WorkerDied(pid=worker.process.pid, code=code, at=worker.at))
+            self._emit(WorkerDied(pid=worker.pid, code=code, at=worker.at))
         if not worker.ready:
-            self.died_unready += 1
-            if self.died_unready >= (START_STRIKES if code >= 0 else START_KILLS):
-                raise errors.BuildError(
-                    f"{self.died_unready} workers in a row died before they could start (exit {code}):\n"
-                    + worker.stderr.decode(errors="replace")[-1500:]
-                )
-        suspect = worker.running if len(lost) == 1 and worker.ready else None
+            self._count_unready(worker, code)
         for task in lost:
+            self._emit(TaskEnded(task=task.id))
             if worker.ready:
-                self._strike(task, worker.at if task is suspect else None, code)
-            if task.id not in self.failures:
-                self.queue.appendleft(task)
+                # If two tasks were in hand either may have caused it: next time each runs alone.
+                is_suspect = len(lost) == 1 and task is worker.running
+                self._learn(task, worker.at if is_suspect else None, code)
+            if task.id not in self._outcomes.failures:
+                self._queue.appendleft(task)
 
-    def _strike(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
-        """Learn from a death. Where two tasks were in hand it may have been either's: next time each is done alone."""
-        care = self.cares.setdefault(task.id, CrashHistory())
-        care.alone = True
-        self.strikes[task.id, "deaths"] += 1
-        self.strikes[task.id, at] += at is not None
-        if at is not None and at[1] - at[0] > 1 and care.suspects[0] <= at[0] < at[1] <= care.suspects[1]:
-            care.suspects = at  # narrower: the search goes on
-        elif self.strikes[task.id, at] >= STRIKES and at is not None:
-            if at[1] - at[0] > 1:
-                care.suspects = at
-            else:
-                care.poison.append(at[0])
-                care.suspects = (0, 0)
-                self.emit(DocumentCrashed(task=task.id, document=at[0], code=code))
-            self.strikes[task.id, "deaths"] = self.strikes[task.id, at] = 0
-        elif self.strikes[task.id, "deaths"] >= TASK_STRIKES:
-            why = f"killed {TASK_STRIKES} workers (last exit {code}), in no one place; is memory short?"
-            self.failures[task.id] = [{"file": piece.file.shown, "error": why} for piece in task.pieces]
+    def _count_unready(self, worker: _Worker, code: int) -> None:
+        self._died_unready += 1
+        if self._died_unready >= (START_STRIKES if code >= 0 else START_KILLS):
+            raise errors.BuildError(
+                f"{self._died_unready} workers in a row died before they were ready (exit {code}):\n"
+                + worker.stderr.decode(errors="replace")[-1500:]
+            )
 
-
-def executor_for(
-    asked: BuildRequest, emit: Listener, tokenizer: Tokenizer | None = None, weight: int | None = None
-) -> Executor:
-    """Workers, unless the work (`weight` bytes of text, or all of the source) is done before they would have started.
-
-    For a slow tokenizer every core helps, however small the input; unless it lives in this process alone. Where the tokenizer
-    is not known yet, it is taken for a fast one.
-    """
-    count, share = share_out(asked.workers, asked.memory)
-    if weight is None:
-        weight = sum(map(text_weight, asked.source.files)) + (SMALL_BYTES if asked.source.streams else 0)
-    slow = tokenizer is not None and tokenizer.definition.reference == "python"
-    live = tokenizer.live if tokenizer is not None and slow else None
-    small = asked.workers is None and weight < SMALL_BYTES and not slow
-    if asked.workers == 0 or asked.is_trial or small or (tokenizer is not None and slow and tokenizer.engine == "live"):
-        return InProcess(share, emit, live)
-    return ProcessPool(count, share, emit)
+    def _learn(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
+        crashes = self._crashes.setdefault(task.id, TaskCrashes())
+        decision = crashes.record(at)
+        if decision == "quarantine":
+            self._emit(DocumentCrashed(task=task.id, document=crashes.history.poison[-1], code=code))
+        elif decision == "give up":
+            why = f"killed {TASK_STRIKES} workers (last exit {code}), at different places; is memory short?"
+            self._outcomes.fail(task, [{"file": piece.file.shown, "error": why} for piece in task.pieces])

@@ -39,7 +39,8 @@ class DelimitedFormat(Format):
             for raw in whole_records(stream, delimiter, piece.start, piece.stop, block_bytes, self.long_bytes()):
                 if not piece.is_whole:
                     content.update(raw.data)
-                texts = parse(raw)
+                with content.parsing():
+                    texts = parse(raw)
                 if texts is not None:
                     yield texts
             if not piece.is_whole:

@@ -69,17 +69,18 @@ def _read_document(file: SourceFile, content: Content) -> Iterator[Texts]:
     """A whole file as one document, in parts of up to 16 MB."""
     with open_stream(file, content) as stream:
         part_bytes = LONG_TEXT if file.codec else min(file.size + 1, LONG_TEXT)
-        yield from _document_parts(stream, part_bytes)
+        yield from _document_parts(stream, part_bytes, content)
 
 
-def _document_parts(stream: BinaryIO, part_bytes: int) -> Iterator[Texts]:
+def _document_parts(stream: BinaryIO, part_bytes: int, content: Content) -> Iterator[Texts]:
     long_text = _LongText(b"")
     data = stream.read(part_bytes)
     at_end = False
     while not at_end:
         following = stream.read(part_bytes)
         at_end = not following
-        texts = long_text.feed(data, last=at_end)
+        with content.parsing():
+            texts = long_text.feed(data, last=at_end)
         if texts is not None:
             yield texts
         data = following

@@ -1,0 +1,37 @@
+"""Which executor runs a build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenmill.building.executors.base import Executor
+from tokenmill.building.executors.in_process import InProcess
+from tokenmill.building.executors.process_pool import ProcessPool
+from tokenmill.building.machine import share_out
+from tokenmill.events import Listener
+
+SMALL_BYTES = 8 << 20  # less text than this is encoded before worker processes would have started
+
+
+def executor_for(
+    emit: Listener,
+    *,
+    workers: int | None,
+    memory: str | int | None,
+    text_bytes: int | None,
+    is_trial: bool = False,
+    is_slow: bool = False,
+    live: Any = None,
+) -> Executor:
+    """Worker processes, unless the work is done before they would have started.
+
+    `workers` and `memory` are the user's options: 0 workers is this process, None is one worker per core and half of the free
+    memory. `text_bytes` is about how much text there is to encode; None if not known. A trial runs in this process. For a
+    slow tokenizer (`is_slow`) workers help however small the input, but `live`, a tokenizer object that exists only in this
+    process, can only run here.
+    """
+    count, share = share_out(workers, memory)
+    is_small = workers is None and text_bytes is not None and text_bytes < SMALL_BYTES and not is_slow
+    if workers == 0 or is_trial or is_small or live is not None:
+        return InProcess(share, emit, live)
+    return ProcessPool(count, share, emit)

@@ -1,0 +1,100 @@
+"""The values that travel between an executor and the processes that run its tasks. All of them are JSON, none is pickled.
+
+TaskContext    once per build, to every process
+Task           (plan.py) one at a time, with its CrashHistory
+TaskResult     back, when the task is done
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tokenmill.events import ShardDone, StageSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """What a process needs to run the tasks of one build."""
+
+    shards: str  # folder the shards are written to
+    build_key: str  # what shard names depend on beside the content of the input
+    # Reading.
+    format: str
+    text_field: str
+    template: str | None
+    separator: str | None
+    on_error: str
+    # Tokenizing.
+    tokenizer: str  # folder with the tokenizer's files
+    python_class: str | None  # of a tokenizer written in Python
+    python_path: list[str]  # where that class is imported from
+    encoder: dict[str, Any]  # keyword arguments of Encoder, beside the definition
+    refuse_special_tokens: bool  # a document that holds a special token stops the build
+    # Notes on what was read.
+    journals: str  # folder of the journals
+    reading_key: str  # how the text was read, as the source index spells it
+    listed_at: int  # when the input files were listed, in nanoseconds
+    # Set by the executor.
+    memory: int | None = None  # bytes a process may use before it reloads its engine
+    sample: bool = False  # whether documents are sampled for the spot check
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> TaskContext:
+        return cls(**body)
+
+
+@dataclass(slots=True)
+class CrashHistory:
+    """What earlier crashes of a task have taught. Documents are numbered within the task, in the order they are read."""
+
+    poison: list[int] = field(default_factory=list)  # documents that crash the engine: they are left out
+    suspects: tuple[int, int] = (0, 0)  # one of documents [first, last) crashes the engine: encode them in small parts
+    alone: bool = False  # make the shard durable before taking another task, so that a crash has one cause
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> CrashHistory:
+        return cls(body["poison"], tuple(body["suspects"]), body["alone"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What became of a task: the shard it became, what its pieces hold, and what could not be read."""
+
+    shard: str | None  # None if no file of the task could be read
+    contents: list[str | None]  # digest of each piece; None for one that was not read to its end
+    failed_files: list[dict[str, str]]  # {"file": ..., "error": ...}
+    documents: int
+    tokens: int
+    text_bytes: int
+    source_bytes: int
+    quarantined: int
+    pid: int
+    seconds: StageSeconds
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> TaskResult:
+        return cls(**{**body, "seconds": StageSeconds(**body["seconds"])})
+
+    def event(self) -> ShardDone:
+        """The event that announces the shard."""
+        assert self.shard is not None
+        return ShardDone(
+            id=self.shard,
+            documents=self.documents,
+            tokens=self.tokens,
+            text_bytes=self.text_bytes,
+            source_bytes=self.source_bytes,
+            quarantined=self.quarantined,
+            pid=self.pid,
+            seconds=self.seconds,
+        )

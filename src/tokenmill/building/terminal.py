@@ -1,0 +1,161 @@
+"""A build on the terminal: a bar on a terminal or in a notebook, plain lines elsewhere. A listener like any other."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tokenmill import events
+from tokenmill.events import Event
+from tokenmill.formatting import human, human_time, printable, some
+
+MODES = ("auto", "bar", "plain", "quiet", "verbose")
+PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
+COMPARING_BYTES = 1 << 30  # reading less than this for comparison is not worth a line
+VERBOSE_ONLY = (events.ShardDone, events.WorkerRecycled)
+SILENT = (events.Started, events.Stopped)  # the command line and the exception say why a build stopped
+
+
+class Terminal:
+    """Shows events on standard error. `mode` is one of MODES."""
+
+    def __init__(self, mode: str) -> None:
+        is_interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self.mode = ("bar" if is_interactive else "plain") if mode == "auto" else mode
+        self._bar: Any = None
+        self._shown_at = time.monotonic()
+        self._progress: events.Progress | None = None
+
+    def __call__(self, event: Event) -> None:
+        if self.mode == "quiet":
+            return
+        if isinstance(event, events.Started):
+            self._start(event)
+        elif isinstance(event, events.Progress):
+            self._show(event)
+        elif isinstance(event, (events.Finished, events.UpToDate, events.Stopped)):
+            self._close()
+        if self._is_worth_a_line(event):
+            if isinstance(event, events.Finished) and self._progress is not None:
+                self._print(_finished(event, self._progress.text_bytes))
+            else:
+                self._print(message(event))
+
+    def _is_worth_a_line(self, event: Event) -> bool:
+        if isinstance(event, VERBOSE_ONLY):
+            return self.mode == "verbose"
+        if isinstance(event, events.Comparing):
+            return event.bytes > COMPARING_BYTES
+        return not isinstance(event, (events.Progress, *SILENT))
+
+    def _start(self, event: events.Started) -> None:
+        self._shown_at = time.monotonic()
+        if self.mode == "bar":
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(
+                total=event.source_bytes, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
+            )
+
+    def _show(self, event: events.Progress) -> None:
+        self._progress = event
+        if self._bar is not None:
+            rate, memory = human(event.tokens_per_second, ""), human(event.memory_bytes)
+            self._bar.set_postfix_str(f"{rate}tok/s, {memory}", refresh=False)
+            self._bar.n = event.source_bytes
+            self._bar.refresh()
+        elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
+            self._shown_at = time.monotonic()
+            self._print(message(event))
+
+    def _print(self, text: str) -> None:
+        text = printable(text)
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def message(event: Event) -> str:
+    """An event in words, for the terminal and for logging."""
+    return _MESSAGES[type(event)](event) if type(event) in _MESSAGES else event.name.replace("_", " ")
+
+
+def _planned(event: events.Planned) -> str:
+    lines = [
+        f"{human(event.source_bytes)} in {some(event.files, 'file')}"
+        f"{' -> ' + some(event.shards, 'shard') if event.shards else ', of which a trial reads the first'};"
+        f" tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos});"
+        f" engine {event.engine}: {event.proof}; {event.workers}"
+    ]
+    if event.ignored_files:
+        lines.append(
+            f"ignored {some(event.ignored_files, 'file')} ({', '.join(event.ignored_kinds)}): only data files are read from a"
+            " folder; use a glob or --format text to read these"
+        )
+    if event.done:
+        lines.append(f"{event.done:,} of {some(event.shards, 'shard')} already done")
+    return "\n".join(lines)
+
+
+def _progress(event: events.Progress) -> str:
+    share = f"{100 * event.source_bytes / event.total_source_bytes:.0f}% of " if event.total_source_bytes else ""
+    left = f", {human_time(event.eta_seconds)} left" if event.eta_seconds is not None else ""
+    return (
+        f"{share}{human(event.total_source_bytes or event.source_bytes)}, {human(event.source_bytes_per_second)}/s,"
+        f" {human(event.tokens_per_second, '')}tok/s{left}, {human(event.memory_bytes)} of memory"
+    )
+
+
+def _shard_done(event: events.ShardDone) -> str:
+    left_out = f", {event.quarantined:,} quarantined" if event.quarantined else ""
+    return f"shard {event.id} done: {some(event.documents, 'document')}, {event.tokens:,} tokens{left_out}"
+
+
+def _finished(event: events.Finished, text_bytes: int = 0) -> str:
+    """`text_bytes` were encoded in this run, for the rate."""
+    rate = f" ({human(text_bytes / max(event.seconds, 1e-9))} of text per second)" if text_bytes else ""
+    quarantined = sum(event.quarantined.values())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in event.quarantined.items())
+    lines = [
+        f"done in {event.seconds:.1f} s{rate}:"
+        f" {event.documents + quarantined:,} documents in = {event.documents:,} out + {quarantined:,} quarantined"
+        f"{f' ({reasons})' if reasons else ''}; {event.tokens:,} tokens"
+    ]
+    if not event.documents:
+        lines.append("the store is empty: no document was read (is a limit smaller than the first document?)")
+    if event.special_documents:
+        became = "their ids" if event.special_tokens == "parse" else "ordinary text"
+        lines.append(
+            f"{some(event.special_documents, 'document')} with special tokens in the text, encoded as {became}"
+            " (--special-tokens parse, text or error)"
+        )
+    return "\n".join(lines)
+
+
+_MESSAGES: dict[type[Event], Callable[[Any], str]] = {
+    events.Planned: _planned,
+    events.Progress: _progress,
+    events.ShardDone: _shard_done,
+    events.Finished: _finished,
+    events.Explained: lambda event: "; ".join(event.reasons),
+    events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
+    events.Waiting: lambda event: f"waiting for process {event.process}, which is building this store",
+    events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",
+    events.WorkerDied: lambda event: f"worker {event.pid} died (exit {event.code}); its tasks go to other workers",
+    events.DocumentCrashed: lambda event: (
+        f"document {event.document} of task {event.task} crashes the engine and is quarantined"
+    ),
+    events.FileFailed: lambda event: f"failed: {event.error}",
+    events.UpToDate: lambda event: (
+        f"up to date: {event.documents:,} documents, {event.tokens:,} tokens in {event.path}"
+    ),
+    events.Stopped: lambda event: f"stopped: {event.error}",
+}
