@@ -12,8 +12,9 @@ from pathlib import Path
 
 from benchmarks.harness import Result
 from tokenmill.encoding import Tokenizer, load_tokenizer
-from tokenmill.encoding.selection import Choice, choose
-from tokenmill.encoding.trial import Trial, write_texts
+from tokenmill.encoding.selection.choosing import choose
+from tokenmill.encoding.selection.trial import Trial, write_texts
+from tokenmill.encoding.selection.verdicts import Choice
 
 BATCHES = (32, 64, 100, 1000)
 LOOP_BYTES = 2_000_000  # of the text for the loops, which are slow; they are compared per byte

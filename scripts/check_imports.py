@@ -84,9 +84,8 @@ def wrong_imports(package: Path) -> list[str]:
                 wrong.append(f"{path}:{line}: relative import {name}")
             elif head in ONLY_IN and folder not in ONLY_IN[head]:
                 wrong.append(f"{path}:{line}: {folder} must not import {head}")
-            elif head == "tokenmill" and rest and not rest[0].startswith("__"):
-                if rest[0] != folder and rest[0] not in ALLOWED[folder]:
-                    wrong.append(f"{path}:{line}: {folder} must not import from {rest[0]}")
+            elif head == "tokenmill" and rest and rest[0] not in {folder, "__version__", *ALLOWED[folder]}:
+                wrong.append(f"{path}:{line}: {folder} must not import from {rest[0]}")
     return wrong
 
 

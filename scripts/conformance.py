@@ -1,10 +1,11 @@
-"""Every engine that tokenmill would use, held to the reference on real tokenizers and real text: documents that differ.
+"""Compare every engine that tokenmill would use with the reference, on real tokenizers and real text.
 
-python scripts/conformance.py TOKENIZERS... [--corpus FILES...]: tokenizers as `tokenmill build -t` takes them, and folders
-full of tokenizer folders (scripts/real_tokenizers.py makes one); and text. Real code comes from this Python installation,
-English and other languages from --corpus. For each tokenizer and each engine that proved itself: the adversarial suite, then
-documents, parsed and as text. Exit code 1 if any document differs, or if fewer than 12 tokenizers, or not of all four
-kinds, were there.
+    python scripts/conformance.py TOKENIZERS... [--corpus FILES...]
+
+TOKENIZERS are as for `tokenmill build -t`, or folders of tokenizer folders, such as scripts/real_tokenizers.py creates.
+Code comes from this Python installation, English and other languages from --corpus. For each tokenizer and each engine that
+passed its trial, all probes and documents are encoded with both policies for special tokens. Prints how many documents
+differ. Exit code 1 if any does, or if there are fewer than 12 tokenizers or not all four kinds.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # the reference takes all cores: it is most of the work
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # the reference uses all cores: it does most of the work
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ is not installed
 
 from benchmarks.corpus import corpus_texts
 
 from tokenmill.documents import text_array
 from tokenmill.encoding import Tokenizer, load_tokenizer
-from tokenmill.encoding.probes import probes
-from tokenmill.encoding.selection import differing
+from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.selection.verdicts import differing
 from tokenmill.errors import TokenmillError
 
 KINDS = ("byte-level BPE", "SentencePiece BPE", "WordPiece", "Unigram")
@@ -39,10 +40,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tokenizers", nargs="+")
     parser.add_argument("--corpus", nargs="*", default=[])
-    parser.add_argument("--some", action="store_true", help="fewer than 12 tokenizers, or not of all kinds, will do")
+    parser.add_argument("--some", action="store_true", help="accept fewer than 12 tokenizers, or not all kinds")
     options = parser.parse_args()
     texts = _texts(options.corpus)
-    print({kind: f"{len(some)} documents" for kind, some in texts.items()}, flush=True)
+    print({kind: f"{len(documents)} documents" for kind, documents in texts.items()}, flush=True)
     kinds: Counter[str] = Counter()
     wrong = 0
     for spec in _specs(options.tokenizers):
@@ -60,12 +61,12 @@ def main() -> int:
         print(f"{name:<22}{kind:<18}{shown}  ({time.monotonic() - began:.0f} s)", flush=True)
     missing = [kind for kind in KINDS if not kinds[kind]]
     print(f"{sum(kinds.values())} tokenizers ({dict(kinds)}); {wrong} documents differ")
-    short = not options.some and (sum(kinds.values()) < LEAST or missing)
-    if short:
+    too_few = not options.some and (sum(kinds.values()) < LEAST or missing)
+    if too_few:
         print(
-            f"too few: at least {LEAST} of all four kinds are wanted{'; none of ' + ', '.join(missing) if missing else ''}"
+            f"too few: need at least {LEAST}, of all four kinds{'; none of ' + ', '.join(missing) if missing else ''}"
         )
-    return 1 if wrong or short else 0
+    return 1 if wrong or too_few else 0
 
 
 def _specs(tokenizers: list[str]) -> Iterator[str]:
@@ -75,12 +76,12 @@ def _specs(tokenizers: list[str]) -> Iterator[str]:
 
 
 def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, int, int]]]:
-    """Documents that differ, by engine and policy, beside how many there were."""
+    """The kind of a tokenizer; and for each engine and policy, how many documents differ, of how many."""
     tokenizer = load_tokenizer(spec)
     found: list[tuple[str, int, int]] = []
     for policy in ("parse", "text"):
         ready = load_tokenizer(tokenizer, special_tokens=policy)
-        suite = [*probes(ready.definition), *(text for some in texts.values() for text in some)]
+        suite = [*probes(ready.definition), *(text for documents in texts.values() for text in documents)]
         values = text_array(suite)
         right = load_tokenizer(ready, engine="reference").encoder().run(values)
         if policy == "text":
@@ -97,7 +98,7 @@ def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, i
 def _check_no_special(tokenizer: Tokenizer, ids: Any) -> None:
     forged = set(tokenizer.special_ids) & set(ids.tolist())
     if forged:
-        raise TokenmillError(f"as text, special tokens still come out: {sorted(forged)[:5]}")
+        raise TokenmillError(f"with special_tokens=text, text still produces special ids: {sorted(forged)[:5]}")
 
 
 def _kind(tokenizer: Tokenizer) -> str:
@@ -111,7 +112,7 @@ def _kind(tokenizer: Tokenizer) -> str:
 
 
 def _texts(corpus: list[str]) -> dict[str, list[str]]:
-    """Documents by what they are made of; long ones cut, and not only the first ones."""
+    """Documents by kind, from all over the files; long ones are cut."""
     found: dict[str, list[str]] = {"code": [], "English": [], "other languages": []}
     sizes = dict.fromkeys(found, 0)
     sources: list[tuple[str | None, Iterator[str]]] = [("code", corpus_texts([]))]

@@ -1,10 +1,10 @@
-"""Fill a tiktoken cache folder without a download, from the npm package `tiktoken`, which carries the same ranks.
+"""Fill a tiktoken cache folder without a download, from the npm package `tiktoken`, which has the same ranks.
 
     npm pack tiktoken && tar xzf tiktoken-*.tgz
     python scripts/openai_ranks.py package [FOLDER]
 
-FOLDER is TIKTOKEN_CACHE_DIR where it is not given. The files are rebuilt byte for byte: tiktoken itself checks their
-SHA-256 and writes them, under the names it looks for. GPT-2's two files (merges and vocabulary) are made from its ranks.
+FOLDER defaults to TIKTOKEN_CACHE_DIR. The files are rebuilt byte for byte: tiktoken itself checks their SHA-256 and writes
+them under the names it expects. The two files of GPT-2 (merges and vocabulary) are derived from its ranks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import tiktoken
 import tiktoken.load
 from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS
 
-from tokenmill.encoding.tiktoken_bpe import recover_merges, spelled
+from tokenmill.encoding.conversion.tiktoken_bpe import recover_merges, spelled
 
 
 def fill_cache(package: Path, folder: Path) -> list[str]:
-    """Write every file that tiktoken's encodings need into `folder`; returns the encodings it then has."""
+    """Write every file that tiktoken's encodings need into `folder`. Returns the names of the encodings."""
 
     def rebuilt(address: str) -> bytes:
-        """What tiktoken would have downloaded; the end of the address says which file."""
+        """The file that tiktoken would download from this address."""
         name, _, kind = address.rpartition("/")[2].rpartition(".")
         if kind == "tiktoken":
             return rank_file(package, name)
@@ -41,7 +41,7 @@ def fill_cache(package: Path, folder: Path) -> list[str]:
 
 
 def rank_file(package: Path, name: str) -> bytes:
-    """The package lists tokens in base64, in lines that begin with a mark and the rank of the line's first token."""
+    """Unpack the package's format: lines with a mark, the rank of the first token, and tokens in base64."""
     packed = json.loads((package / "encoders" / f"{name}.json").read_text("utf-8"))["bpe_ranks"]
     lines = []
     for line in packed.splitlines():

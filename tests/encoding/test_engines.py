@@ -1,17 +1,10 @@
-"""The contract of an engine: whatever it is made of, the ids are the reference's and the shape is always the same.
-
-`EngineContract` holds the tests; a new engine inherits them by saying, in a subclass, which cases there are.
-"""
+"""Every engine of the package passes the conformance suite, with each kind of tokenizer it is proved for."""
 
 from __future__ import annotations
 
 import io
 import json
-import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +18,12 @@ from tokenizers import models, pre_tokenizers
 from transformers import ByT5Tokenizer
 
 import tokenmill as tm
-from tokenmill.encoding.definition import Definition, byte_alphabet, bytes_definition
+from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines import Engine, make_engine
-from tokenmill.encoding.guard import GuardedEngine
-from tokenmill.encoding.probes import probes
-from tokenmill.encoding.transformers_slow import EVERY
+from tokenmill.encoding.engines.guarded import GuardedEngine
+from tokenmill.encoding.selection.slow_tokenizers import EVERY
+from tokenmill.encoding.tokenizer_json import byte_alphabet
+from tokenmill.testing.engines import EngineCase, EngineContract, encode, probes, texts_with
 
 # What is proved for which kind of tokenizer, with the versions this project is tested with. "shipped" is of the same kind
 # as "byte_level", and large: one policy is enough.
@@ -43,106 +37,6 @@ PROVED = {
 POLICIES = ("parse", "text")
 KINDS = [(kind, policy) for kind in PROVED for policy in POLICIES if (kind, policy) != ("shipped", "text")]
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-# Around each special name: what a tokenizer may strip, merge or take for part of it.
-AROUND = ("{}", "a{}b", "a {} b", "{0}{0}", " {0}  {0} ", "\n{0}\n\n{0}", "中{}文", "«{}»", "x{0}y{0}z", "## {0} ▁{0}▁")
-
-
-@dataclass
-class Case:
-    """An engine, texts, and what these must become. None: only that no special id is among the ids."""
-
-    make: Callable[[], Engine]
-    texts: list[str]
-    expected: list[list[int] | None]
-    vocab_size: int
-    special_ids: set[int]
-
-    def __post_init__(self) -> None:
-        self.engine: Engine = self.make()
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return encode(self.engine, texts, self.vocab_size)
-
-
-def encode(engine: Engine, texts: list[str] | pa.LargeStringArray, vocab_size: int = 1 << 32) -> list[list[int]]:
-    """The ids of each document; whatever was asked, the form of the answer is right."""
-    values = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts
-    ids, offsets = engine.encode(values)
-    assert (ids.dtype, offsets.dtype) == (np.uint32, np.int64)
-    assert (ids.ndim, offsets.shape) == (1, (len(values) + 1,))
-    assert (offsets[0], offsets[-1]) == (0, len(ids))
-    assert (np.diff(offsets) >= 0).all()
-    assert not len(ids) or ids.max() < vocab_size
-    return [ids[start:stop].tolist() for start, stop in pairwise(offsets)]
-
-
-class EngineContract:
-    """What every engine must do."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def case(cls) -> Case:
-        raise NotImplementedError
-
-    def test_ids_are_those_of_the_reference(self, case):
-        """On the whole adversarial suite, on real text, and on texts full of the names of special tokens."""
-        for text, found, expected in zip(case.texts, case.encode(case.texts), case.expected, strict=True):
-            if expected is None:
-                assert not case.special_ids & {*found}, ascii(text[:80])
-            else:
-                assert found == expected, ascii(text[:80])
-
-    def test_order_and_neighbours_do_not_matter(self, case):
-        """Each document is encoded by itself: in any order, alone or in company, twice over."""
-        draw = random.Random(1)
-        order = draw.sample(range(len(case.texts)), min(300, len(case.texts))) * 2
-        draw.shuffle(order)
-        texts, start = [case.texts[i] for i in order], 0
-        found: list[list[int]] = []
-        while start < len(order):
-            size = draw.choice((1, 1, 2, 3, 50, 200))
-            found += case.encode(texts[start : start + size])
-            start += size
-        whole = dict(zip(order, case.encode(texts), strict=True))
-        assert found == [whole[i] for i in order]
-
-    def test_no_documents(self, case):
-        assert case.encode([]) == []
-        assert encode(case.engine, pa.array(["a", "b"], pa.large_string()).slice(1, 0)) == []
-
-    def test_empty_documents(self, case):
-        """They have no ids, wherever they stand."""
-        assert case.encode(["", "", ""]) == [[], [], []]
-        [one] = case.encode(["one text"])
-        assert case.encode(["", "one text", "", "", "one text", ""]) == [[], one, [], [], one, []]
-
-    def test_slices_of_arrays(self, case):
-        """An array that starts in the middle of its buffers is encoded from there."""
-        texts = ["first words", "", "zweites é", "三", "</s><|endoftext|>[CLS]", "last"]
-        values, whole = pa.array(texts, pa.large_string()), case.encode(texts)
-        for start in range(len(texts) + 1):
-            for stop in range(start, len(texts) + 1):
-                assert encode(case.engine, values.slice(start, stop - start)) == whole[start:stop]
-
-    def test_an_answer_is_not_written_over(self, case):
-        """What one call gave stays as it is, whatever is encoded after it; and the same question has the same answer."""
-        values = pa.array(case.texts[:300], pa.large_string())
-        ids, offsets = case.engine.encode(values)
-        before = ids.copy(), offsets.copy()
-        for texts in (case.texts[300:600], ["x" * 100_000], case.texts[:300], []):
-            case.encode(texts)
-            assert np.array_equal(ids, before[0])
-            assert np.array_equal(offsets, before[1])
-        for engine in (case.engine, case.make()):
-            again = engine.encode(values)
-            assert np.array_equal(again[0], before[0])
-            assert np.array_equal(again[1], before[1])
-
-
-def named(names: list[str]) -> list[str]:
-    """Texts full of special names, whole and in pieces."""
-    texts = [frame.format(name) for name in names for frame in AROUND]
-    return [*texts, "".join(names), " ".join(names), *(name[:-1] + name for name in names)]
 
 
 def some(real_texts: list[str], step: int, size: int) -> list[str]:
@@ -160,7 +54,7 @@ def asked(kinds, real_texts):
     def ask(kind: str, policy: str):
         if (kind, policy) not in made:
             tokenizer = tm.load_tokenizer(kinds[kind], special_tokens=policy)
-            texts = [*probes(tokenizer.definition), *named(list(tokenizer.added)), *some(real_texts, 9, 8000)]
+            texts = [*probes(tokenizer.definition), *texts_with(list(tokenizer.added)), *some(real_texts, 9, 8000)]
             reference = tokenizers.Tokenizer.from_file(str(kinds[kind]))
             reference.encode_special_tokens = policy == "text"
             made[kind, policy] = tokenizer, texts, judged(tokenizer, reference, texts)
@@ -182,9 +76,7 @@ class TestFastEngines(EngineContract):
     """Those that are proved for a kind of tokenizer, with the guard they were given, if any."""
 
     @pytest.fixture(
-        scope="class",
-        params=[(*kind, engine) for kind in KINDS for engine in PROVED[kind[0]]],
-        ids="-".join,
+        scope="class", params=[(*kind, engine) for kind in KINDS for engine in PROVED[kind[0]]], ids="-".join
     )
     @classmethod
     def case(cls, request, asked):
@@ -199,7 +91,7 @@ class TestFastEngines(EngineContract):
                 return fast
             return GuardedEngine(fast, lambda: make_engine("tokenizers", tokenizer.definition), verdict.guard)
 
-        return Case(make, texts, expected, tokenizer.vocab_size, set(tokenizer.special_ids))
+        return EngineCase(make, texts, expected, tokenizer.vocab_size, set(tokenizer.special_ids))
 
 
 class TestTokenizersEngine(EngineContract):
@@ -221,7 +113,7 @@ class TestTokenizersEngine(EngineContract):
             patch.delenv("TOKENIZERS_PARALLELISM", raising=False)
             if way == "in batches":
                 patch.setenv("TOKENIZERS_PARALLELISM", "false")
-            yield Case(
+            yield EngineCase(
                 lambda: make_engine("tokenizers", tokenizer.definition),
                 texts,
                 expected,
@@ -250,12 +142,12 @@ class TestTiktokenEngine(EngineContract):
     def case(cls, request, encoding, real_texts):
         tokenizer = tm.load_tokenizer(encoding, special_tokens=request.param)
         texts = probes(tokenizer.definition)
-        texts += [*named(["<|endoftext|>", "<|fim|>", "<|fim|>x"]), *some(real_texts, 9, 8000)]
+        texts += [*texts_with(["<|endoftext|>", "<|fim|>", "<|fim|>x"]), *some(real_texts, 9, 8000)]
         if request.param == "parse":
             expected = [encoding.encode(text, allowed_special="all") for text in texts]
         else:
             expected = [encoding.encode_ordinary(text) for text in texts]
-        return Case(
+        return EngineCase(
             lambda: make_engine("tiktoken", tokenizer.definition),
             texts,
             expected,
@@ -292,7 +184,7 @@ class TestSentencePieceEngine(EngineContract):
         processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model)
         control = {"<unk>": 0, "<s>": 1, "</s>": 2, "<2ja>": 3, "<2ja>x": 4}
         assert all(processor.id_to_piece(number) == name for name, number in control.items())
-        texts = [*probes(definition), *named([*control, "<sep>"]), *some(real_texts, 9, 8000)]
+        texts = [*probes(definition), *texts_with([*control, "<sep>"]), *some(real_texts, 9, 8000)]
 
         def ids(text: str) -> list[int]:
             """Each name where it first stands, the longest of several; between them sentencepiece decides."""
@@ -303,7 +195,7 @@ class TestSentencePieceEngine(EngineContract):
             before, after = text[:at], text[at + len(name) :]
             return [*(processor.encode(before) if before else []), control[name], *(ids(after) if after else [])]
 
-        return Case(
+        return EngineCase(
             lambda: make_engine("sentencepiece", definition),
             texts,
             [ids(text) for text in texts],
@@ -320,13 +212,15 @@ class TestPythonEngine(EngineContract):
     def case(cls, request, real_texts):
         slow = ByT5Tokenizer()
         definition = tm.load_tokenizer(slow, special_tokens=request.param).definition
-        texts = probes(definition, EVERY) + named(["</s>", "<pad>", "<extra_id_0>", "<extra_id_124>"])
+        texts = probes(definition, EVERY) + texts_with(["</s>", "<pad>", "<extra_id_0>", "<extra_id_124>"])
         texts += some(real_texts, 60, 2000)
         if request.param == "parse":
             expected = [slow.encode(text, add_special_tokens=False) for text in texts]
         else:
             expected = [[byte + 3 for byte in text.encode()] for text in texts]
-        return Case(lambda: make_engine("python", definition), texts, expected, 259 + 125, {0, 1, *range(259, 384)})
+        return EngineCase(
+            lambda: make_engine("python", definition), texts, expected, 259 + 125, {0, 1, *range(259, 384)}
+        )
 
 
 # Bytes.
@@ -346,9 +240,9 @@ class TestBytesEngine(EngineContract):
     @classmethod
     def case(cls, request, real_texts):
         definition = bytes_definition().with_specials(request.param)
-        texts = [*probes(definition), *named(list(BYTE_NAMES)), *some(real_texts, 9, 8000)]
+        texts = [*probes(definition), *texts_with(list(BYTE_NAMES)), *some(real_texts, 9, 8000)]
         expected = [byte_ids(text, request.param) for text in texts]
-        return Case(lambda: make_engine("bytes", definition), texts, expected, 259, {256, 257, 258})
+        return EngineCase(lambda: make_engine("bytes", definition), texts, expected, 259, {256, 257, 258})
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_names_are_found_within_documents_and_not_across(self, policy):
@@ -392,8 +286,8 @@ def test_a_model_of_whole_words_finds_no_special_token_in_text(tmp_path, monkeyp
 # A fast engine with a guard.
 
 
-class Letters:
-    """Every character's id is its code point; wrong, if `wrong` says so, for a text with such characters."""
+class Letters(Engine):
+    """Every character's id is its code point; wrong for a text with characters for which `wrong` is true."""
 
     name = "letters"
 
@@ -420,7 +314,7 @@ class TestGuardedEngine(EngineContract):
     def case(cls, real_texts):
         ranges = [(0x01, 0x02), (0x7F, 0x9F), (0x301, 0x301), (0x430, 0x4A0), (0x2028, 0x2029), (0x1F44D, 0x1F468)]
         texts = [*probes(bytes_definition()), *some(real_texts, 9, 8000)]
-        return Case(lambda: guarded(ranges), texts, [[*map(ord, text)] for text in texts], 0x110000, set())
+        return EngineCase(lambda: guarded(ranges), texts, [[*map(ord, text)] for text in texts], 0x110000, set())
 
 
 EDGES = (0, 1, 0x1F, 0x20, 0x7F, 0x80, 0xBF, 0xC0, 0xFF, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, Repo, hub_server
 
-from tokenmill.encoding.hub import fetch, hub_name
+from tokenmill.encoding.resolve.hub import fetch, hub_name
 from tokenmill.errors import TokenizerError
 
 FILES = {
@@ -31,7 +31,7 @@ TOKEN = "hf_aSecretThatNobodyMaySee"
 
 CHILD = """
 import json, sys, traceback
-from tokenmill.encoding.hub import fetch
+from tokenmill.encoding.resolve.hub import fetch
 from tokenmill.errors import TokenizerError
 for spec in sys.argv[1:]:
     try:
@@ -400,7 +400,7 @@ def test_a_gated_repo_says_to_ask_for_access(tmp_path):
     with hub_server({"org/gated": repo}) as hub:
         for token in ({}, {"HF_TOKEN": TOKEN}):
             got = fetched(hub.environment(tmp_path, **token), "org/gated")
-            assert "org/gated@main is gated: ask for access" in got.error
+            assert "org/gated@main is gated: request access" in got.error
             assert "hf auth login" in got.error
             assert TOKEN not in got.output
 
@@ -442,7 +442,7 @@ def test_no_room_for_a_file_is_said_and_the_next_run_succeeds(tmp_path):
     with hub_server({"org/model": files}) as hub:
         environment = hub.environment(tmp_path)
         error = fetched(environment, "org/model", before=limit).error
-        assert "org/model@main: no room in the cache" in error
+        assert "org/model@main: no space in the cache" in error
         assert "HF_HOME" in error
         assert fetched(environment, "org/model").files["tokenizer.json"] == files["tokenizer.json"]
 
@@ -516,5 +516,5 @@ def test_without_the_library_it_is_named(monkeypatch):
 
 
 def test_the_library_is_imported_only_when_needed():
-    code = "import sys, tokenmill.encoding.hub as hub; hub.hub_name('gpt2'); sys.exit('huggingface_hub' in sys.modules)"
+    code = "import sys, tokenmill.encoding.resolve.hub as hub; hub.hub_name('gpt2'); sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -22,12 +22,15 @@ from tokenizers import models, pre_tokenizers, trainers
 from wrong_engines import planted, site
 
 import tokenmill as tm
-from tokenmill.encoding import selection, trial
-from tokenmill.encoding.definition import Definition, byte_alphabet, bytes_definition
+from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines import ENGINES, check_shape
-from tokenmill.encoding.guard import attribute, guards, without
-from tokenmill.encoding.probes import probes, vocabulary_characters
-from tokenmill.encoding.selection import Choice, Difference, choose, differing, refuse
+from tokenmill.encoding.engines.guarded import guards, without
+from tokenmill.encoding.selection import trial
+from tokenmill.encoding.selection.choosing import choose
+from tokenmill.encoding.selection.probes import probes, vocabulary_characters
+from tokenmill.encoding.selection.rare_characters import explain_differences
+from tokenmill.encoding.selection.verdicts import Choice, Difference, Encoded, Verdict, differing, refuse
+from tokenmill.encoding.tokenizer_json import byte_alphabet
 from tokenmill.errors import EncodingError, TokenizerError
 from tokenmill.user_cache import read_cached, write_cached
 
@@ -77,7 +80,7 @@ def plant(tmp_path, monkeypatch):
     return put
 
 
-def verdicts(choice: Choice) -> dict[str, selection.Verdict]:
+def verdicts(choice: Choice) -> dict[str, Verdict]:
     return {verdict.engine: verdict for verdict in choice.verdicts}
 
 
@@ -141,13 +144,17 @@ def test_an_engine_that_loses_documents_is_out(plant, definition, small):
 
 def test_an_engine_that_hangs_is_out_and_gone(plant, definition, monkeypatch):
     """After a while nobody waits for it any more, and it does not go on alone."""
-    monkeypatch.setattr(trial, "PATIENCE", 6.0)
-    monkeypatch.setattr(selection.probes, "probes", lambda *_: ["a short suite", "Hello"])  # others have to be in time
+    monkeypatch.setattr(trial, "TIMEOUT", 6.0)
+    monkeypatch.setattr(
+        "tokenmill.encoding.selection.probes.probes", lambda *_: ["a short suite", "Hello"]
+    )  # others have to be in time
     plant(gigatoken=("hangs", "Hello"))
     choice = choose(definition, NO_TEXTS)
     assert verdicts(choice)["gigatoken"].why == "cannot run it: no answer in 6 s"
     assert choice.engine == "fastokens"
-    assert not [child for child in psutil.Process().children() if "tokenmill.encoding.trial" in child.cmdline()]
+    assert not [
+        child for child in psutil.Process().children() if "tokenmill.encoding.selection.trial_worker" in child.cmdline()
+    ]
 
 
 def test_what_an_engine_prints_is_not_an_answer(plant, definition):
@@ -155,7 +162,7 @@ def test_what_an_engine_prints_is_not_an_answer(plant, definition):
     plant("print('{\"encoded\": true}', 'welcome', '\\n[]\\nnull\\n', flush=True)", gigatoken=("prints", "e"))
     choice = choose(definition, ENGLISH)
     assert verdicts(choice)["gigatoken"].why.startswith("agrees with tokenizers")
-    assert re.search(r"MB/s a core: gigatoken \d", choice.why)  # in the race too
+    assert re.search(r"MB/s per core: gigatoken \d", choice.why)  # in the race too
 
 
 def test_a_reference_that_fails_is_an_error(plant, definition):
@@ -212,7 +219,7 @@ def attributed(texts, is_wrong, vocabulary=frozenset()):
     def which(texts):
         return [i for i, text in enumerate(texts) if is_wrong(text)]
 
-    return attribute(texts, which(texts), set(vocabulary), which)
+    return explain_differences(texts, which(texts), set(vocabulary), which)
 
 
 ORDINARY = ["plain words", "1234", "中文。", "Ω é", "a\u0301 \u0300b", "😀"]
@@ -501,7 +508,7 @@ def test_the_suite_holds_every_added_token_of_many(tmp_path, small):
 # Parts.
 
 
-def answer(*documents: list[int]) -> selection.Answer:
+def answer(*documents: list[int]) -> Encoded:
     ids = np.array([token for document in documents for token in document], np.uint32)
     return ids, np.cumsum([0, *map(len, documents)])
 

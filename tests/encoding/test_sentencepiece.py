@@ -15,9 +15,9 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill.encoding.conversion.sentencepiece_model import special_names, tokenizer_json
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.probes import probes
-from tokenmill.encoding.sentencepiece_model import special_names, tokenizer_json
+from tokenmill.encoding.selection.probes import probes
 from tokenmill.errors import TokenizerError
 
 IDENTITY = {"normalization_rule_name": "identity"}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill as tm
-from tokenmill.encoding.tiktoken_bpe import (
+from tokenmill.encoding.conversion.tiktoken_bpe import (
     Ranks,
     from_encoding,
     from_rank_file,
@@ -107,7 +107,7 @@ def test_damaged_files_are_refused(demo):
         (files | {"tiktoken.json": rest.replace(b'"version": 1', b'"version": 2')}, "version 1"),
         (files | {"tiktoken.json": b'{"pattern": "\\ud800", "special_tokens": {}}'}, "tiktoken.json is not valid JSON"),
         (files | {"tiktoken.json": b'{"special_tokens": {}}'}, "needs 'pattern'"),
-        (files | {"tiktoken.json": b'{"pattern": "x", "special_tokens": {"<e>": "0"}}'}, "whole number"),
+        (files | {"tiktoken.json": b'{"pattern": "x", "special_tokens": {"<e>": "0"}}'}, "not an integer"),
         (files | {"tiktoken.json": b'{"pattern": "x", "special_tokens": {"<e>": 1}}'}, "'<e>' has the id 1"),
         (files | {"tiktoken.json": b'{"pattern": "", "special_tokens": {}}'}, "pattern that splits text is empty"),
     ):
@@ -129,8 +129,8 @@ LINES = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank i
         (b"AA== 0\nAQ==\n", "line 2"),
         (b"AA== 0\nAQ== one\n", "line 2"),
         (b"AA== 0\nAQ== -1\n", "line 2"),
-        (b"AA== 0\nAQ== 1\nAg== 1\n", "line 3.*rank 1 was there before, on line 2"),
-        (b"AA== 0\nAQ== 1\n\nAA== 2\n", "line 4.*with rank 0"),
+        (b"AA== 0\nAQ== 1\nAg== 1\n", "line 3.*rank 1 is also on line 2"),
+        (b"AA== 0\nAQ== 1\n\nAA== 2\n", "line 4.*already has rank 0"),
         (LINES[:-7], "line 256"),
         (LINES[: len(LINES) // 2].rpartition(b"\n")[0], "have no rank"),
         (LINES + b"AAE= 4294967296\n", "4294967296"),
@@ -232,7 +232,7 @@ def test_a_missing_tiktoken_names_the_extra(monkeypatch):
 def test_ranks_that_cannot_be_downloaded(tmp_path, name):
     """In a process of its own: a proxy that nobody listens at stands for a machine without a connection."""
     program = (
-        "import sys\nfrom tokenmill.encoding.tiktoken_bpe import named\nfrom tokenmill.errors import TokenizerError\n"
+        "import sys\nfrom tokenmill.encoding.conversion.tiktoken_bpe import named\nfrom tokenmill.errors import TokenizerError\n"
         "try: named(sys.argv[1])\nexcept TokenizerError as error: print(error)\n"
     )
     proxies = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), "http://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""Four kinds of tokenizer, each trained here in a blink: what the families of models in use are made of."""
+"""Four kinds of tokenizer, as in the model families in use, each trained in a fraction of a second."""
 
 from __future__ import annotations
 

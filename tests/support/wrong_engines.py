@@ -1,7 +1,7 @@
-"""Engines that go wrong, planted where it would really happen: in the process an engine is on trial in.
+"""Faults injected into engines, in the process in which an engine is on trial.
 
-`site` writes a sitecustomize.py; with its folder on PYTHONPATH, every trial's Python begins with it. Each way of going
-wrong has a pattern: it shows only where a document has a match.
+`site` writes a sitecustomize.py. With its folder on PYTHONPATH, the Python of every trial runs it first. A fault occurs only
+in documents that match its pattern.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Answer = tuple[np.ndarray, np.ndarray]
 
 
 class Panic(BaseException):
-    """As a Rust engine's: no Exception."""
+    """Like the panic of a Rust engine: not an Exception."""
 
 
 def site(folder: Path, plants: dict[str, list[str]], at_start: str = "") -> Path:
-    """A folder for PYTHONPATH: engine -> [way, pattern]."""
+    """Create a folder for PYTHONPATH. `plants` maps an engine to [fault, pattern]."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(
         "import json, sys\n"
-        "if 'tokenmill.encoding.trial' in sys.orig_argv:\n"
+        "if 'tokenmill.encoding.selection.trial_worker' in sys.orig_argv:\n"
         f"    sys.path.append({str(Path(__file__).parent)!r})\n"
         "    from wrong_engines import plant\n"
         f"    for engine, way in json.loads({json.dumps(plants)!r}).items():\n"
@@ -44,13 +44,13 @@ def site(folder: Path, plants: dict[str, list[str]], at_start: str = "") -> Path
 
 
 def plant(engine: str, way: str, pattern: str) -> None:
-    """Make an engine go wrong in this process."""
+    """Inject a fault into an engine in this process."""
     made: Any = ENGINES[engine]
     made.encode = planted(made.encode, way, pattern)
 
 
 def planted(encode: Callable[..., Answer], way: str, pattern: str) -> Callable[..., Answer]:
-    """An engine's encode, gone wrong."""
+    """An engine's `encode` with a fault."""
     wrong, found = WAYS[way], re.compile(pattern)
 
     def wrongly(self: Any, values: Any) -> Answer:
@@ -68,7 +68,7 @@ def planted(encode: Callable[..., Answer], way: str, pattern: str) -> Callable[.
 
 
 def _each(change: Callable[[list[int]], list[int]]) -> Callable[[np.ndarray, np.ndarray, list[int]], Answer]:
-    """Other ids for the documents that match."""
+    """Change the ids of the documents that match."""
 
     def wrong(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
         documents = [ids[start:stop].tolist() for start, stop in pairwise(offsets)]
@@ -99,7 +99,7 @@ def _hangs(*_: object) -> Answer:
 
 
 def _prints(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
-    """On standard output, as a library does, and below Python, as a library in C does."""
+    """Print to standard output, from Python and directly to the file descriptor, as a C library does."""
     print('{"encoded": true} garbage \x00', len(matches), flush=True)
     os.write(1, b'{"refused": "by nobody"}\nnull\n')
     sys.stdout.flush()
@@ -107,7 +107,7 @@ def _prints(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
 
 
 def _spend(seconds: float) -> None:
-    """CPU time, which is what a race is about."""
+    """Use CPU time, which is what a race measures."""
     until = time.process_time() + seconds
     while time.process_time() < until:
         pass

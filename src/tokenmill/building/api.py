@@ -122,7 +122,7 @@ def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None)
         build.plan(watch.emit, rehash=asked.rehash)
         if reasons := told(build):
             watch.emit(Explained(reasons=reasons))
-        if crew is None or tokenizer.definition.reference == "python":
+        if crew is None or tokenizer.reference_traits.is_slow:
             if crew is not None:
                 crew.stop()
             crew = stack.enter_context(executor_of(asked, watch.emit, tokenizer, build.weight))
@@ -143,6 +143,6 @@ def executor_of(
         memory=asked.memory,
         text_bytes=weight,
         is_trial=asked.is_trial,
-        is_slow=tokenizer is not None and tokenizer.definition.reference == "python",
-        live=tokenizer.live if tokenizer is not None and tokenizer.engine == "live" else None,
+        is_slow=tokenizer is not None and tokenizer.reference_traits.is_slow,
+        live=tokenizer.live if tokenizer is not None and tokenizer.traits.in_process_only else None,
     )

@@ -48,7 +48,7 @@ class BuildRequest:
         return load_tokenizer(self.tokenizer, self.engine, self.special_tokens)
 
     def shard_size(self, tokenizer: Tokenizer) -> int:
-        usual = SLOW_SHARD_BYTES if tokenizer.definition.reference == "python" else SHARD_BYTES
+        usual = SLOW_SHARD_BYTES if tokenizer.reference_traits.is_slow else SHARD_BYTES
         return parse_size(self.shard_bytes or usual, "shard_bytes")
 
     def options(self, tokenizer: Tokenizer) -> dict[str, Any]:

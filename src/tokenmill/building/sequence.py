@@ -284,7 +284,7 @@ class Build:
         tokenizer, old = self.tokenizer, self.kin
         if old is not None and old is not self.published and old.tokenizer["engine"] == tokenizer.definition.reference:
             old = None  # it may have been asked for there, and is slow
-        if tokenizer.wanted != "auto" or tokenizer.definition.reference == "python":
+        if tokenizer.wanted != "auto" or tokenizer.reference_traits.is_slow:
             return
         self.tokenizer = tokenizer = replace(tokenizer)  # what it chose before may have been caught since
         if old is not None:
@@ -303,7 +303,7 @@ class Build:
 
     def _sampling(self, processes: int) -> SpotCheck | None:
         """Documents are held to the reference, unless it is the reference that encodes them."""
-        if self.tokenizer.engine in (self.tokenizer.definition.reference, "live"):
+        if self.tokenizer.runs_reference:
             return None
 
         def place(sample: Sample) -> str:

@@ -78,8 +78,9 @@ def _first_texts(source: Source, size: int) -> list[str]:
 
 def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> list[dict[str, Any]]:
     """The exact engines with their speed, fastest first, then those that were refused with the reason."""
-    from tokenmill.encoding.selection import Verdict, choose
-    from tokenmill.encoding.trial import Trial, write_texts
+    from tokenmill.encoding.selection.choosing import choose
+    from tokenmill.encoding.selection.trial import Trial, write_texts
+    from tokenmill.encoding.selection.verdicts import Verdict
 
     print("measuring the engines", file=sys.stderr)
     definition, choice = tokenizer.definition, choose(tokenizer.definition, texts)
@@ -95,7 +96,7 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
                     if verdict.guard:
                         trial.ask(guard=verdict.guard)
                     run = trial.time(folder / "texts.arrow")
-                speed = max(speed, run["bytes"] / max(run["cpu"], 1e-9) / 1e6 if run else 0.0)
+                speed = max(speed, run["bytes"] / max(run["seconds"], 1e-9) / 1e6 if run else 0.0)
             row = {"engine": verdict.engine, "exact": verdict.agrees, "why": verdict.why}
             rows.append({**row, "mb_per_second": speed or None, "chosen": verdict.engine == choice.engine})
     return sorted(rows, key=lambda row: -(row["mb_per_second"] or 0.0))

@@ -1,9 +1,11 @@
-"""Texts -> Tokens. `load_tokenizer` says which, an engine does the work, a cut never changes an id."""
+"""From texts to tokens: loading a tokenizer, choosing an engine, encoding and decoding."""
 
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import WHOLE_BYTES, Encoder, EngineFailure, LongDocument, TooLong
-from tokenmill.encoding.selection import Difference, refuse
-from tokenmill.encoding.tokenizer import Tokenizer, load_tokenizer
+from tokenmill.encoding.engines import EngineTraits
+from tokenmill.encoding.selection.verdicts import Difference, refuse
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.user_cache import cache_folder
 
 __all__ = [
@@ -11,6 +13,7 @@ __all__ = [
     "Difference",
     "Encoder",
     "EngineFailure",
+    "EngineTraits",
     "LongDocument",
     "Tokenizer",
     "TooLong",

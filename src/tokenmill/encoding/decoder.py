@@ -1,18 +1,18 @@
-"""Ids -> bytes and text: what any range of a document's tokens contributes to it, exact to the byte where that exists.
+"""From ids to bytes and text: what any range of a document's tokens contributes to it, exact to the byte where possible.
 
-Two families of tokenizers give every token bytes of its own, so that a document is the concatenation of its tokens:
+In two families of tokenizers every token has bytes of its own, so that a document is the concatenation of its tokens:
 
-- byte-level ones (GPT-2, Qwen, Llama 3), whose vocabulary spells bytes in an alphabet of 256 printable characters;
-- SentencePiece-style ones (Llama 2, Gemma, T5), where a mark, "▁", stands for a space and <0x0A> for a byte. Where they
-  put a mark before a document's first word, the space it stands for is taken from the document's first token only: in
-  any other place it is a space. So behind a `bos`, or behind a special token inside a text, the space stays, as in
+- Byte-level ones (GPT-2, Qwen, Llama 3), whose vocabulary spells bytes in an alphabet of 256 printable characters.
+- SentencePiece-style ones (Llama 2, Gemma, T5), where a mark, "▁", stands for a space and <0x0A> for a byte. If they put
+  a mark before the first word of a document, its space is removed from the first token of the document only. In any other
+  place the mark is a space. So after a `bos`, or after a special token inside a text, the space stays, as in
   `tokenizers`.
 
-For all others (WordPiece, WordLevel, decoders of another make) the text of a token depends on its neighbours. There the
-answer is whatever `tokenizers` says about the range, and ranges need not concatenate to the whole.
+In all others (WordPiece, WordLevel, other decoders) the text of a token depends on its neighbours. Then the result is
+what `tokenizers` returns for the range, and ranges need not concatenate to the whole.
 
-What an encoder threw away stays away: what a normalizer changed, white space around added tokens that strip it, and a
-space that a tokenizer adds before a text and that cannot be told from the text's own.
+What an encoder discarded cannot be restored: what a normalizer changed, white space around added tokens that strip it, and
+a space that a tokenizer adds before a text and that cannot be distinguished from one in the text.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encoding.definition import byte_alphabet
+from tokenmill.encoding.tokenizer_json import byte_alphabet, steps
 from tokenmill.errors import TokenizerError, UsageError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
 
-# Ids per gather. The index of a gather takes 8 bytes for each byte of text, so this bounds the memory to a few MB, and
-# keeps it in the processor's cache: several times as quick as one gather over ten million ids.
-_AT_ONCE = 1 << 16
+# Ids per gather. The index of a gather takes 8 bytes per byte of text, so this limits memory to a few MB and stays in the
+# processor's cache: several times faster than one gather over ten million ids.
+_IDS_PER_GATHER = 1 << 16
 _MARK = "▁"
 _BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 class Decoder:
-    """Turns ids back into bytes and text. Made from the text of a tokenizer.json; costs nothing until first used.
+    """Turns ids into bytes and text, given the text of a tokenizer.json.
 
-    The first use parses that text and builds a table of every token's bytes: about 0.3 s and some MB for 150,000
+    The first use parses that text and builds a table of every token's bytes: about 0.3 s and a few MB for 150,000
     tokens. After that, a document costs a few gathers.
     """
 
@@ -57,8 +57,8 @@ class Decoder:
     def bytes(self, ids: Ids, start: int = 0, stop: int | None = None) -> builtins.bytes:
         """What the tokens ids[start:stop] contribute to the document `ids`.
 
-        `ids` is the whole document: a token's bytes depend on whether it is the first. A range may begin or end inside
-        a character. Where `exact` is False, this is the text that `tokenizers` gives the range alone, in UTF-8.
+        `ids` must be the whole document, because the bytes of the first token may differ. A range may start or end inside
+        a character. If `exact` is False, the result is the text that `tokenizers` returns for the range, in UTF-8.
         """
         if not self._table.exact:
             return self.text(ids, start, stop).encode()
@@ -66,7 +66,7 @@ class Decoder:
         return b"".join(self._table.gather(part, first))
 
     def text(self, ids: Ids, start: int = 0, stop: int | None = None) -> str:
-        """`bytes` as text; what is not UTF-8, such as half a character at an end of the range, becomes U+FFFD."""
+        """`bytes` as text. Invalid UTF-8, such as half a character at an end of the range, becomes U+FFFD."""
         if self._table.exact:
             return self.bytes(ids, start, stop).decode("utf-8", "replace")
         first, part = _range(ids, start, stop, self._table.size)
@@ -89,10 +89,10 @@ class Decoder:
 
 @dataclass(frozen=True)
 class _Table:
-    """Every token's bytes, end to end: those of token i are data[offsets[i] : offsets[i + 1]].
+    """The bytes of all tokens concatenated: those of token i are the lengths[i] bytes from offsets[i].
 
-    `holes` are the ids below the vocabulary's size that no token has; `marked` the tokens whose first byte is the space
-    that is taken away at the start of a document. Where `exact` is False there are no bytes, only ids to check.
+    `holes` are the ids below the vocabulary's size that no token has, `marked` the tokens whose first byte is a space
+    that is removed at the start of a document. If `exact` is False there are no bytes, only ids to check.
     """
 
     exact: bool
@@ -102,27 +102,40 @@ class _Table:
     holes: npt.NDArray[np.bool_] | None
     marked: frozenset[int]
 
+    @classmethod
+    def of(cls, contents: list[builtins.bytes | None], *, exact: bool, marked: frozenset[int]) -> _Table:
+        """A table of the bytes of each token; None for ids that no token has."""
+        lengths = np.fromiter((len(content or b"") for content in contents), np.int64, len(contents))
+        holes = np.fromiter((content is None for content in contents), np.bool_, len(contents))
+        return cls(
+            exact=exact,
+            data=np.frombuffer(b"".join(content or b"" for content in contents), np.uint8),
+            offsets=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            holes=holes if holes.any() else None,
+            marked=marked,
+        )
+
     @property
     def size(self) -> int:
         return len(self.lengths)
 
     def gather(self, ids: npt.NDArray[np.integer], first: int) -> Iterator[bytes]:
-        """The bytes of some ids, `first` being the position of the first of them in the document."""
-        for at in range(0, len(ids), _AT_ONCE):
-            some = ids[at : at + _AT_ONCE]
-            self.check(some, first + at)
-            some = some.astype(np.intp)
-            lengths = self.lengths[some]
+        """The bytes of ids. `first` is the position of the first one in the document."""
+        for at in range(0, len(ids), _IDS_PER_GATHER):
+            part = ids[at : at + _IDS_PER_GATHER]
+            self.check(part, first + at)
+            part = part.astype(np.intp)
+            lengths = self.lengths[part]
             ends = np.cumsum(lengths)
-            # Byte k of the result belongs to some token; from k to its place in `data` it is as far as for the
-            # token's first byte.
-            places = np.repeat(self.offsets[some] - (ends - lengths), lengths)
+            # The distance from a byte of the result to its place in `data` is the same for all bytes of a token.
+            places = np.repeat(self.offsets[part] - (ends - lengths), lengths)
             places += np.arange(len(places))
-            found = self.data.take(places).tobytes()
-            yield found[1:] if first + at == 0 and int(some[0]) in self.marked else found
+            gathered = self.data.take(places).tobytes()
+            yield gathered[1:] if first + at == 0 and int(part[0]) in self.marked else gathered
 
     def check(self, ids: npt.NDArray[np.integer], first: int) -> None:
-        """Refuse ids that no token has."""
+        """Raise UsageError for ids that no token has."""
         if len(ids) == 0:
             return
         if int(ids.max()) >= self.size or int(ids.min()) < 0:
@@ -133,18 +146,18 @@ class _Table:
             if self.holes[ids[at]]:
                 raise UsageError(
                     f"ids[{first + at}] is {int(ids[at])}, an id that no token of this vocabulary of {self.size} has;"
-                    " were the ids made with another tokenizer?"
+                    " do the ids come from another tokenizer?"
                 )
 
 
 def _outside(position: int, value: int, size: int) -> UsageError:
     return UsageError(
-        f"ids[{position}] is {value}, outside the vocabulary of {size}; were the ids made with another tokenizer?"
+        f"ids[{position}] is {value}, outside the vocabulary of {size}; do the ids come from another tokenizer?"
     )
 
 
 def _range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.NDArray[np.integer]]:
-    """The position of a range's first token, and its ids as an array: a view where `ids` is one."""
+    """The position of the first token of a range, and its ids as an array, without a copy if `ids` is an array."""
     first, last, _ = slice(start, stop).indices(len(ids))
     try:
         part = np.asarray(ids[first:last])
@@ -158,10 +171,10 @@ def _range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.
         return first, np.empty(0, np.int64)
     if part.dtype.kind in "iu":
         return first, part
-    # Not what numpy takes for integers: either something else, or an integer that no dtype holds. Say which and where.
+    # No integers for numpy: another type, or an integer too large for any dtype. Find out which, and where.
     for position, value in enumerate(ids[first:last], first):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise UsageError(f"ids[{position}] is {value!r}, not a token's id: ids must be integers")
+            raise UsageError(f"ids[{position}] is {value!r}, not a token id: ids must be integers")
         if not 0 <= value < 1 << 63:
             raise _outside(position, int(value), size)
     return first, part.astype(np.int64)
@@ -170,94 +183,96 @@ def _range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.
 def _make_table(tokenizer_json: str) -> _Table:
     try:
         config = json.loads(tokenizer_json)
-        model = config["model"]
-        vocab = model["vocab"]
-        numbered = vocab.items() if isinstance(vocab, dict) else ((pair[0], i) for i, pair in enumerate(vocab))
-        tokens: dict[int, str] = {number: token for token, number in numbered}
+        tokens = _vocabulary(config["model"]["vocab"])
         added = {token["id"]: token for token in config.get("added_tokens") or []}
         spelling = _spelling(config)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise TokenizerError(
             f"the decoder was not given the text of a tokenizer.json: {type(error).__name__}: {error}"
         ) from error
-    # An added token that the model's vocabulary holds too, and that is not special, comes out of ordinary text: Gemma
-    # lists its runs of marks among the added tokens. Such a one reads as any token of the model.
-    literal = {
+    literal = _literal_tokens(tokens, added)
+    if spelling is None:
+        contents = dict.fromkeys((*tokens, *added), b"")
+        marked: frozenset[int] = frozenset()
+    else:
+        contents = {number: spelling.read(token) for number, token in tokens.items()}
+        contents |= {number: spelling.read_literal(name, tokens.get(number)) for number, name in literal.items()}
+        marked = frozenset(n for n, token in tokens.items() if spelling.adds_mark(token) and n not in literal)
+    size = max(contents, default=-1) + 1
+    ordered = [contents.get(i) for i in range(size)]  # None: no token has this id
+    return _Table.of(ordered, exact=spelling is not None, marked=marked)
+
+
+def _vocabulary(vocab: dict[str, int] | list[list[Any]]) -> dict[int, str]:
+    """The tokens of a model by id. A list has them in the order of their ids, with scores."""
+    if isinstance(vocab, dict):
+        return {number: token for token, number in vocab.items()}
+    return {i: pair[0] for i, pair in enumerate(vocab)}
+
+
+def _literal_tokens(tokens: dict[int, str], added: dict[int, dict[str, Any]]) -> dict[int, str]:
+    """The added tokens whose name is their text.
+
+    An added token that is also in the model's vocabulary and is not special is produced from ordinary text: Gemma lists
+    its runs of marks among the added tokens. Such a token is read like any other token of the model.
+    """
+    return {
         number: token["content"]
         for number, token in added.items()
         if token.get("special") or tokens.get(number) != token["content"]
     }
-    size = max((*tokens, *added), default=-1) + 1
-    contents: list[bytes | None] = [None] * size
-    if spelling is None:
-        for number in (*tokens, *added):
-            contents[number] = b""
-    else:
-        for number, token in tokens.items():
-            contents[number] = spelling.read(token)
-        for number, content in literal.items():
-            # Where the 256 byte tokens are listed as special, they still come out of the model for bytes.
-            in_bytes = spelling.in_bytes and tokens.get(number) == content and content in _BYTE_TOKENS
-            contents[number] = _BYTE_TOKENS[content] if in_bytes else content.encode()
-    lengths = np.fromiter((len(content or b"") for content in contents), np.int64, size)
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    holes = np.fromiter((content is None for content in contents), np.bool_, size)
-    mark = spelling.put if spelling else None
-    return _Table(
-        exact=spelling is not None,
-        data=np.frombuffer(b"".join(content or b"" for content in contents), np.uint8),
-        offsets=offsets[:-1],
-        lengths=lengths,
-        holes=holes if holes.any() else None,
-        marked=frozenset(n for n, token in tokens.items() if mark and token.startswith(mark) and n not in literal),
-    )
 
 
 @dataclass(frozen=True)
 class _Spelling:
-    """How a vocabulary spells bytes: `read` gives a token's; `put` is the mark set before a document's first word."""
+    """How a vocabulary spells bytes.
+
+    `read` returns the bytes of a token, `has_byte_tokens` tells whether <0x0A> is a byte, and `mark` is the mark that is
+    added before the first word of a document, if any.
+    """
 
     read: Callable[[str], bytes]
-    in_bytes: bool = False
-    put: str | None = None
+    has_byte_tokens: bool = False
+    mark: str | None = None
+
+    def read_literal(self, name: str, in_model: str | None) -> bytes:
+        """The bytes of an added token. Byte tokens that are listed as special are still produced for bytes."""
+        if self.has_byte_tokens and in_model == name and name in _BYTE_TOKENS:
+            return _BYTE_TOKENS[name]
+        return name.encode()
+
+    def adds_mark(self, token: str) -> bool:
+        return self.mark is not None and token.startswith(self.mark)
 
 
 def _spelling(config: dict[str, Any]) -> _Spelling | None:
-    """How this tokenizer's vocabulary spells bytes; None where its tokens have no bytes of their own.
+    """How this tokenizer's vocabulary spells bytes. None if its tokens have no bytes of their own.
 
-    The decoder decides, for it says what tokens mean; where there is none, what stands before the model does.
+    The decoder decides, because it says what tokens mean. Without a decoder, the steps before the model do.
     """
     model = config["model"]
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        return None  # tokens are joined by rules about words
-    decoder = _steps(config.get("decoder"), "decoders")
-    before = _steps(config.get("normalizer"), "normalizers") + _steps(config.get("pre_tokenizer"), "pretokenizers")
+        return None  # tokens are joined into words by rules
+    decoder = steps(config.get("decoder"), "decoders")
+    before = steps(config.get("normalizer"), "normalizers") + steps(config.get("pre_tokenizer"), "pretokenizers")
     kinds = [step["type"] for step in decoder or before]
     if "ByteLevel" in kinds and (not decoder or set(kinds) <= {"ByteLevel", "Fuse"}):
         return _Spelling(_read_alphabet)
     mark = _decoder_mark(decoder) if decoder else _encoder_mark(before)
     if mark is None:
         return None
-    in_bytes = "ByteFallback" in kinds or bool(model.get("byte_fallback"))
+    has_byte_tokens = "ByteFallback" in kinds or bool(model.get("byte_fallback"))
 
     def read(token: str) -> bytes:
-        if in_bytes and token in _BYTE_TOKENS:
+        if has_byte_tokens and token in _BYTE_TOKENS:
             return _BYTE_TOKENS[token]
         return token.replace(mark, " ").encode()
 
-    return _Spelling(read, in_bytes, mark if _puts_mark(before, mark) else None)
-
-
-def _steps(config: dict[str, Any] | None, several: str) -> list[dict[str, Any]]:
-    if config is None:
-        return []
-    if config.get("type") == "Sequence":
-        return [step for part in config[several] for step in _steps(part, several)]
-    return [config]
+    return _Spelling(read, has_byte_tokens, mark if _adds_mark(before, mark) else None)
 
 
 def _decoder_mark(decoder: list[dict[str, Any]]) -> str | None:
-    """What a decoder turns into a space, if that, bytes, and a space fewer at the start are all that it does."""
+    """The mark that a decoder turns into a space. None if it does more than marks, bytes and stripping one leading space."""
     kinds = [step["type"] for step in decoder]
     fused = kinds.index("Fuse") if "Fuse" in kinds else len(kinds)
     marks = set()
@@ -275,7 +290,7 @@ def _decoder_mark(decoder: list[dict[str, Any]]) -> str | None:
 
 
 def _encoder_mark(before: list[dict[str, Any]]) -> str | None:
-    """What the steps before the model turn a space into, where there is no decoder to say so."""
+    """The mark that the steps before the model turn a space into."""
     marks = set()
     for step in before:
         if step["type"] == "Metaspace":
@@ -290,12 +305,12 @@ def _one_mark(marks: set[str | None]) -> str | None:
     return mark if mark is not None and len(mark) == 1 else None
 
 
-def _puts_mark(before: list[dict[str, Any]], mark: str) -> bool:
-    """Whether a mark is put before a text that the text itself did not hold."""
+def _adds_mark(before: list[dict[str, Any]], mark: str) -> bool:
+    """Whether a mark is added before a text."""
     for step in before:
         if step["type"] == "Prepend" and step["prepend"] in (mark, " "):
             return True
-        # Files from before there were schemes only say add_prefix_space.
+        # Older files have add_prefix_space instead of a scheme.
         never = "never" if step.get("add_prefix_space") is False else "always"
         if step["type"] == "Metaspace" and step.get("prepend_scheme", never) != "never":
             return True
@@ -306,7 +321,7 @@ _ALPHABET = {character: byte for byte, character in enumerate(byte_alphabet())}
 
 
 def _read_alphabet(token: str) -> bytes:
-    """The bytes a byte-level token spells; a token with any character outside the alphabet stands for itself."""
+    """The bytes of a byte-level token. A token with a character outside the alphabet is its own text."""
     try:
         return bytes([_ALPHABET[character] for character in token])
     except KeyError:

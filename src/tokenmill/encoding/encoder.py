@@ -1,4 +1,4 @@
-"""Texts -> Tokens: an engine, the ids around each document, and documents too long for one call."""
+"""From texts to tokens: an engine, the ids around each document, and documents too long for one call."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy.typing as npt
 
 from tokenmill.documents import Tokens, text_offsets
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import Engine, Ids, Offsets, PythonEngine, check_shape, make_engine
-from tokenmill.encoding.guard import guarded
+from tokenmill.encoding.engines import Engine, Ids, Offsets, check_shape, make_engine
+from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, last_cut, safe_rules
 from tokenmill.errors import EncodingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A document up to this size is encoded whole, in one call; a longer one is cut where that is proved harmless.
+# A document up to this size is encoded in one call. A longer one is split where that is proved not to change ids.
 WHOLE_BYTES = 16 << 20
-# A document with no safe place to cut in this many bytes is refused: encoding it whole would take about 10x in memory.
+# A document with no safe split in this many bytes is rejected: encoding it whole takes about ten times its size in memory.
 UNCUT_BYTES = 256 << 20
 
 
 class TooLong(Exception):
-    """A document is too long to encode whole and has no place where it may be cut."""
+    """A document is too long to encode whole and has no place where it can be split."""
 
 
 class EngineFailure(EncodingError):
-    """An engine raised, or panicked, on some documents."""
+    """An engine raised an exception, or panicked, on some documents."""
 
 
 class Encoder:
-    """A tokenizer ready to work in this process: engine, `bos`, `eos` and the dtype ids are stored in.
+    """A tokenizer loaded in this process: engine, `bos`, `eos`, and the dtype in which ids are stored.
 
-    A document that begins with `bos` already, because its text says so, does not get another.
+    A document whose text starts with the `bos` token does not get a second one.
     """
 
     def __init__(
@@ -56,67 +56,66 @@ class Encoder:
         self.vocab_size = vocab_size
         self.dtype = id_dtype(vocab_size)
         self.bos_id, self.eos_id = bos_id, eos_id
-        in_text = definition.special_tokens == "text"
         self.special_tokens: _SpecialNames | _SpecialIds = (
-            _SpecialNames(special_names) if in_text else _SpecialIds(special_ids, vocab_size)
+            _SpecialNames(special_names)
+            if definition.special_tokens == "text"
+            else _SpecialIds(special_ids, vocab_size)
         )
         self._rules: list[Rule] | None = None
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
-        """Encode documents whole; the result holds every id, `bos` and `eos` included, in the store's dtype."""
+        """Encode whole documents. The result has every id, including `bos` and `eos`, in the dtype of the store."""
         ids, offsets = self.run(values)
         special = self.special_tokens.find(values, ids, offsets)
         if self.bos_id is None and self.eos_id is None:
             return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64), special)
         lengths = offsets[1:] - offsets[:-1]
-        lead = self._lead(ids, offsets, lengths)
-        trail = int(self.eos_id is not None)
-        ends = np.cumsum(lengths + lead + trail)
+        before = self._ids_before(ids, offsets, lengths)
+        after = int(self.eos_id is not None)
+        ends = np.cumsum(lengths + before + after)
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
-        own = np.ones(len(out), bool)
-        if trail:
-            own[ends - 1] = False
+        is_text = np.ones(len(out), bool)
+        if after:
+            is_text[ends - 1] = False
             out[ends - 1] = self.eos_id
         if self.bos_id is not None:
-            starts = (ends - lengths - lead - trail)[lead > 0]
-            own[starts] = False
+            starts = (ends - lengths - before - after)[before > 0]
+            is_text[starts] = False
             out[starts] = self.bos_id
-        out[own] = ids
+        out[is_text] = ids
         return Tokens(out, ends, special)
 
-    def _lead(self, ids: Ids, offsets: Offsets, lengths: Offsets) -> Offsets:
-        """How many ids go before each document: one, or none where it begins with `bos` as it is."""
+    def _ids_before(self, ids: Ids, offsets: Offsets, lengths: Offsets) -> Offsets:
+        """The number of ids to add before each document: one, or none if it starts with `bos` already."""
         if self.bos_id is None:
             return np.zeros(len(lengths), np.int64)
         first = ids[np.minimum(offsets[:-1], max(len(ids) - 1, 0))] if len(ids) else np.zeros(len(lengths), np.uint32)
         return np.where((lengths > 0) & (first == self.bos_id), 0, 1)
 
     def long_document(self) -> LongDocument:
-        """Start a document that comes in parts."""
+        """Start a document that arrives in parts."""
         return LongDocument(self)
 
     def refresh(self) -> None:
-        """Load the engine anew: the caches of fast engines only ever grow."""
+        """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
         self.engine = self._make()
 
     def _make(self) -> Engine:
-        if self._engine_name == "live":
-            return PythonEngine(self._definition, self._live)
-        return guarded(make_engine(self._engine_name, self._definition), self._definition, self._guard)
+        return guarded(make_engine(self._engine_name, self._definition, self._live), self._definition, self._guard)
 
     @property
     def rules(self) -> list[Rule]:
-        """Where documents may be cut; proved on first use. None where the tokenizer.json is not what decides."""
+        """Where documents can be split; proved on first use. Empty unless the tokenizer.json defines the ids."""
         if self._rules is None:
             self._rules = []
-            if self._definition.reference == "tokenizers":  # whichever engine runs it: all cut alike, or none does
+            if self._definition.reference == "tokenizers":  # for every engine, so that all split alike
                 import tokenizers
 
                 self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))
         return self._rules
 
     def run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        """Call the engine, and check what no engine may do: fail, or give an id that is not in the vocabulary."""
+        """Call the engine. Raises EngineFailure if it fails, EncodingError if its result cannot be right."""
         try:
             ids, offsets = self.engine.encode(values)
             check_shape(self.engine.name, len(values), ids, offsets)
@@ -125,65 +124,65 @@ class Encoder:
         except BaseException as error:  # a panic in a Rust engine is not an Exception
             raise EngineFailure(
                 f"{self.engine.name} failed on some of {len(values)} documents: {type(error).__name__}: {error}."
-                " Worker processes find and quarantine such a document: give --workers 1 or more"
+                " Worker processes can find and quarantine such a document: use --workers 1 or more"
             ) from error
         if len(ids) and int(ids.max()) >= self.vocab_size:
             raise EncodingError(
                 f"{self.engine.name} gave id {int(ids.max())}, outside the vocabulary of {self.vocab_size}"
-                f" ({self.dtype} ids): the tokenizer file does not match itself; nothing was stored"
+                f" ({self.dtype} ids): the tokenizer file is inconsistent; nothing was stored"
             )
         return ids, offsets
 
 
 class LongDocument:
-    """A document fed in parts. Holds at most the text since the last safe cut, never the whole.
+    """A document that arrives in parts. Keeps only the text since the last safe split in memory.
 
-    `special` says, at the end, whether it held a special token.
+    After `finish`, `special` says whether the document has a special token.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._held = b""
-        self._passed = b""  # the last of what was encoded: a name may begin there and end in what comes
-        self._begun = False
+        self._pending = b""
+        self._tail = b""  # the end of the text encoded so far: the name of a special token may start there
+        self._started = False
         self.special = False
 
     def feed(self, data: bytes) -> npt.NDArray[np.unsignedinteger]:
-        """Take more of the document; returns the ids that are certain now."""
-        self._held += data
-        cut = last_cut(self._held, self._encoder.rules)
+        """Add the next part of the document. Returns the ids that are final."""
+        self._pending += data
+        cut = last_cut(self._pending, self._encoder.rules)
         if cut is None:
-            if len(self._held) > UNCUT_BYTES:
-                raise TooLong(f"no safe place to cut in {UNCUT_BYTES >> 20} MiB of text")
+            if len(self._pending) > UNCUT_BYTES:
+                raise TooLong(f"no safe place to split in {UNCUT_BYTES >> 20} MiB of text")
             return np.empty(0, self._encoder.dtype)
         first, rest = cut
-        text, self._held = self._held[:rest], self._held[rest:]
-        return self._ids(text, first, last=False)
+        text, self._pending = self._pending[:rest], self._pending[rest:]
+        return self._encode(text, first, is_last=False)
 
     def finish(self) -> npt.NDArray[np.unsignedinteger]:
-        """The rest of the ids."""
-        return self._ids(self._held, len(self._held), last=True)
+        """The remaining ids."""
+        return self._encode(self._pending, len(self._pending), is_last=True)
 
-    def _ids(self, text: bytes, end: int, last: bool) -> npt.NDArray[np.unsignedinteger]:
-        """The ids of a part. What stands after `end` is left out of it, but is part of the text."""
+    def _encode(self, text: bytes, end: int, *, is_last: bool) -> npt.NDArray[np.unsignedinteger]:
+        """Encode text[:end]. What follows is a space that the tokenizer adds by itself before the next part."""
         encoder = self._encoder
         ids, offsets = encoder.run(_one_document(text[:end]))
-        seen = self._passed + text
-        self._passed = seen[max(0, len(seen) - encoder.special_tokens.reach) :]
-        self.special |= len(encoder.special_tokens.find(_one_document(seen), ids, offsets)) > 0
-        if not self._begun and not len(ids) and not last:
-            return ids.astype(encoder.dtype)  # whether it begins with bos is not known yet
+        searched = self._tail + text
+        self._tail = searched[max(0, len(searched) - encoder.special_tokens.reach) :]
+        self.special |= len(encoder.special_tokens.find(_one_document(searched), ids, offsets)) > 0
+        if not self._started and not len(ids) and not is_last:
+            return ids.astype(encoder.dtype)  # it is not known yet whether the document starts with bos
         has_bos = len(ids) > 0 and int(ids[0]) == encoder.bos_id
-        around = [] if self._begun or encoder.bos_id is None or has_bos else [encoder.bos_id]
-        after = [encoder.eos_id] if last and encoder.eos_id is not None else []
-        self._begun = True
-        if not around and not after:
+        before = [] if self._started or encoder.bos_id is None or has_bos else [encoder.bos_id]
+        after = [encoder.eos_id] if is_last and encoder.eos_id is not None else []
+        self._started = True
+        if not before and not after:
             return ids.astype(encoder.dtype)
-        return np.concatenate((around, ids, after)).astype(encoder.dtype)
+        return np.concatenate((before, ids, after)).astype(encoder.dtype)
 
 
 class _SpecialIds:
-    """Finds documents with special tokens by their ids. Those lie at the ends of a vocabulary: most blocks need two looks."""
+    """Finds documents with special tokens by id. These ids are at the ends of a vocabulary, so min and max usually suffice."""
 
     reach = 0
 
@@ -200,32 +199,32 @@ class _SpecialIds:
 
 
 class _SpecialNames:
-    """Finds documents that hold the name of a special token as text, where such names have no ids."""
+    """Finds documents with the name of a special token as text, for the policy where such names do not become ids."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        found = sorted((name.encode() for name in names if name), key=len, reverse=True)
-        self.reach = max(map(len, found), default=1) - 1  # so far back may a name begin that is not whole yet
-        self._starts = {name[:2] for name in found}
-        self._pattern = re.compile(b"|".join(map(re.escape, found)) or rb"(?!)")
+        encoded = sorted((name.encode() for name in names if name), key=len, reverse=True)
+        self.reach = max(map(len, encoded), default=1) - 1  # how far before the end of a text an incomplete name starts
+        self._starts = {name[:2] for name in encoded}
+        self._pattern = re.compile(b"|".join(map(re.escape, encoded)) or rb"(?!)")
 
     def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
         del ids, offsets
         bounds = text_offsets(values)
         raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
-        found: list[int] = []
+        documents: list[int] = []
         if any(start in raw for start in self._starts):
             bounds, at = bounds - bounds[0], 0
             while match := self._pattern.search(raw, at):
                 document = int(np.searchsorted(bounds, match.start(), "right")) - 1
                 at = int(bounds[document + 1])
-                # One that reaches into the next document is none; but a shorter or a later one may lie in this.
+                # A match that continues in the next document does not count, but this one may have a shorter or later one.
                 if match.end() <= at or self._pattern.search(raw, match.start(), at):
-                    found.append(document)
-        return np.array(found, np.int64)
+                    documents.append(document)
+        return np.array(documents, np.int64)
 
 
 def _documents_of(positions: Offsets, offsets: Offsets) -> Offsets:
-    """Which documents some positions in the ids lie in."""
+    """The documents that contain these positions."""
     return np.unique(np.searchsorted(offsets, positions, "right") - 1)
 
 

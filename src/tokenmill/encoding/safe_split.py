@@ -1,18 +1,18 @@
-"""Where a document may be cut so that its parts encode to exactly the tokens of the whole.
+"""Where a document can be split so that its parts encode to exactly the ids of the whole.
 
-A document too large to encode in one call is cut at a place chosen by a rule. A rule is a shape of text around the cut:
-the two characters before it and the two at it. A rule is used only after a proof against the reference tokenizer:
+A document too large for one call is split at a place that matches a rule: two characters before the split and two after
+it. A rule is used only if it is proved for the tokenizer:
 
-1. No token of the vocabulary spans the cut: none holds a letter followed by what the white space is turned into, or the
-   pre-tokenizer splits there. So no merge, and no piece of a Unigram lattice, can reach across.
-2. The normalizer and the pre-tokenizer are of kinds that decide by the characters around a place. And in every context
-   of up to two characters on each side, from an alphabet with one member of each class that tokenizers' patterns tell
-   apart, encoding the parts gives the encoding of the whole.
-3. No added token holds a cut, or reaches for the white space at one.
+1. No token of the vocabulary spans the split: none has a letter followed by what the white space is turned into, or the
+   pre-tokenizer splits there. So no merge, and no piece of a Unigram lattice, crosses it.
+2. The normalizer and the pre-tokenizer are of kinds that depend only on nearby characters. In every context of up to two
+   characters on each side, from an alphabet with one member of each class that tokenizers' patterns distinguish, encoding
+   the parts gives the encoding of the whole.
+3. No added token contains a split, or strips the white space at one.
 
-Each rule cuts before a single white space with letters around it, where prose and code have plenty of places. The
-tokenizers that put a mark before every document (Llama 2's "▁") need the space at the cut left out of the second part,
-since their mark stands for it: that is the `drop` kind of rule, proved in the same way.
+Each rule splits before a single white space between letters, which is frequent in prose and code. Tokenizers that put a
+mark before every document (the "▁" of Llama 2) need the space at the split removed from the second part, since the mark
+stands for it. That is a rule with `drop`, proved in the same way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from tokenmill.encoding.tokenizer_json import steps
+
 _ALPHABET = ("a", "Z", "7", " ", "\n", "\r", "\t", ".", "'", "_", "中", "é", "\u0301", "👍")
-# Kinds of normalizers and pre-tokenizers that act on the characters at a place and right around it.
+# Kinds of normalizers and pre-tokenizers that depend only on a character and its neighbours.
 _LOCAL = frozenset({
     "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Replace", "Prepend", "Strip", "StripAccents", "BertNormalizer", "Nmt",
     "Precompiled", "ByteLevel", "Split", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Punctuation",
@@ -34,28 +36,28 @@ _LOCAL = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Cut before `space` where two letters stand before it and one after; `drop` leaves the space out."""
+    """Split before `space` if there are two letters before it and one after it. `drop` removes the space."""
 
     space: str
     drop: bool
 
     @property
     def pattern(self) -> re.Pattern[bytes]:
-        """Finds cuts in UTF-8: two ASCII letters, the white space, an ASCII letter."""
+        """Matches in UTF-8: two ASCII letters, the white space, an ASCII letter."""
         return re.compile(rb"[A-Za-z][A-Za-z](?=" + self.space.encode() + rb"[A-Za-z])")
 
 
 def safe_rules(tokenizer: Any) -> list[Rule]:
-    """The rules proved safe for a `tokenizers.Tokenizer`, best first. Costs about a second."""
+    """The rules proved for a `tokenizers.Tokenizer`, best first. Takes about a second."""
     if not _is_local(tokenizer):
         return []
-    eaten = _spaces_eaten(tokenizer)
-    rules = [Rule("\n", False), Rule(" ", False), Rule(" ", True), Rule("\n", True)]
-    return [r for r in rules if r.space not in eaten and not _may_span(tokenizer, r) and _holds(tokenizer, r)]
+    stripped = _spaces_stripped(tokenizer)
+    rules = [Rule("\n", drop=False), Rule(" ", drop=False), Rule(" ", drop=True), Rule("\n", drop=True)]
+    return [r for r in rules if r.space not in stripped and not _may_span(tokenizer, r) and _holds(tokenizer, r)]
 
 
 def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
-    """The last safe place to cut: (end of the first part, start of the second); None where there is none."""
+    """The last safe split: end of the first part, start of the second. None if there is none."""
     window = 1 << 16
     for stop in range(len(data), 0, -window):
         start = max(0, stop - window - 8)
@@ -69,10 +71,10 @@ def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
 
 
 def _may_span(tokenizer: Any, rule: Rule) -> bool:
-    """Whether some token could reach across a cut: it holds a letter and then whatever the white space turns into.
+    """Whether a token could span a split: it has a letter followed by what the white space is turned into.
 
-    What it turns into is seen by sending a cut through the normalizer and the pre-tokenizer. Where the pre-tokenizer
-    splits right after the letters, nothing reaches across.
+    The normalizer and the pre-tokenizer show what that is. If the pre-tokenizer splits right after the letters, no token
+    spans the split.
     """
     text = f"qu{rule.space}T"
     if tokenizer.normalizer is not None:
@@ -81,9 +83,9 @@ def _may_span(tokenizer: Any, rule: Rule) -> bool:
     if tokenizer.pre_tokenizer is not None:
         parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
     for part in parts:
-        found = re.search("qu(.*)", part, re.IGNORECASE | re.DOTALL)
-        if found:
-            after = found.group(1)[:1]
+        match = re.search("qu(.*)", part, re.IGNORECASE | re.DOTALL)
+        if match:
+            after = match.group(1)[:1]
             if not after:
                 return False
             spanning = re.compile("[A-Za-z]" + re.escape(after))
@@ -92,14 +94,14 @@ def _may_span(tokenizer: Any, rule: Rule) -> bool:
 
 
 def _is_local(tokenizer: Any) -> bool:
-    """Whether normalizer and pre-tokenizer are of kinds that look no further than a character or so around a place."""
+    """Whether the normalizer and the pre-tokenizer depend only on a character and its neighbours."""
     config = json.loads(tokenizer.to_str())
-    steps = [*_steps(config.get("normalizer"), "normalizers"), *_steps(config.get("pre_tokenizer"), "pretokenizers")]
-    return all(step["type"] in _LOCAL and _looks_near(step.get("pattern")) for step in steps)
+    before = steps(config.get("normalizer"), "normalizers") + steps(config.get("pre_tokenizer"), "pretokenizers")
+    return all(step["type"] in _LOCAL and _is_local_pattern(step.get("pattern")) for step in before)
 
 
-def _looks_near(pattern: dict[str, str] | None) -> bool:
-    """Whether a pattern is about single characters and their classes, not about words or what lies behind."""
+def _is_local_pattern(pattern: dict[str, str] | None) -> bool:
+    """Whether a pattern has only single characters and classes, no words and no lookbehind."""
     if not pattern:
         return True
     if "String" in pattern:
@@ -110,24 +112,18 @@ def _looks_near(pattern: dict[str, str] | None) -> bool:
     return "(?<" not in regex and not re.search("[A-Za-z]", regex)
 
 
-def _steps(config: Any, several: str) -> list[dict[str, Any]]:
-    if config is None:
-        return []
-    return [step for part in config[several] for step in _steps(part, several)] if several in config else [config]
-
-
-def _spaces_eaten(tokenizer: Any) -> set[str]:
-    """Which white space an added token could reach across a cut for."""
-    found = set()
+def _spaces_stripped(tokenizer: Any) -> set[str]:
+    """The white space that an added token could contain or strip at a split."""
+    spaces = set()
     for token in tokenizer.get_added_tokens_decoder().values():
-        found |= {space for space in " \n" if re.search("[A-Za-z]" + space, token.content)}
+        spaces |= {space for space in " \n" if re.search("[A-Za-z]" + space, token.content)}
         if re.search("^[A-Za-z]|[A-Za-z]$", token.content) and (token.lstrip or token.rstrip or token.single_word):
             return {" ", "\n"}
-    return found
+    return spaces
 
 
 def _holds(tokenizer: Any, rule: Rule) -> bool:
-    """Check every context of the alphabet around the cut."""
+    """Check a rule in every context from the alphabet."""
     sides = ["", *_ALPHABET, *("".join(pair) for pair in product(_ALPHABET, repeat=2))]
     whole, first, second = [], [], []
     for left in sides:

@@ -44,10 +44,10 @@ class BuildCost(NamedTuple):
 
 def build_cost(sample: SampleCost, tokenizer: Tokenizer, survey: Survey, totals: Totals) -> BuildCost:
     """The time, memory and disk space of a build."""
-    source, is_slow = survey.source, tokenizer.definition.reference == "python"
+    source, is_slow = survey.source, tokenizer.reference_traits.is_slow
     shard_bytes = parse_size(SLOW_SHARD_BYTES if is_slow else SHARD_BYTES, "shard_bytes")
     weight = sum(map(text_weight, source.files))
-    in_process = tokenizer.engine == "live" or (weight < SMALL_BYTES and not is_slow)
+    in_process = tokenizer.traits.in_process_only or (weight < SMALL_BYTES and not is_slow)
     most_workers, memory_share = share_out(None, None)
     workers = 1 if in_process else most_workers
     ids_bytes = totals.tokens * tokenizer.dtype.itemsize

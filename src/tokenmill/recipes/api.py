@@ -147,7 +147,7 @@ class Recipe:
         path = self._path(name)
         if path.exists():
             return str(path)
-        from tokenmill.encoding.hub import hub_name
+        from tokenmill.encoding.resolve.hub import hub_name
 
         here = Path(name).absolute()
         if here.exists():

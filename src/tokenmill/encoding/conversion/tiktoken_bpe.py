@@ -1,13 +1,13 @@
-"""tiktoken's tokenizers: ranks, a pattern and special tokens; and the same written as a tokenizer.json.
+"""tiktoken's tokenizers: ranks, a pattern and special tokens; and their conversion to a tokenizer.json.
 
-A rank file lists tokens and their ranks, nothing else. The pattern that splits text and the special tokens stand in
-code, so they are found by the file's content (the well-known ones), in a `tiktoken.json` beside it, or in a
+A rank file lists tokens and their ranks, nothing else. The pattern that splits text and the special tokens are code in
+tiktoken. For a file they come from its content (well-known files), from a `tiktoken.json` beside it, or from a
 `tiktoken.Encoding`.
 
-Why the conversion is exact where the patterns agree: tiktoken joins, again and again, the leftmost neighbours whose
-joint token has the lowest rank. Whatever stands around a token, the joins inside it happen in the order they have
-when it stands alone. So the last join of each token, alone, is the only merge that can ever make it, and one merge a
-token is enough. A token that joining never makes is found only as a whole piece of text: `ignore_merges` is for these.
+Why the conversion is exact where the patterns agree: tiktoken repeatedly joins the leftmost pair of neighbours whose
+joint token has the lowest rank. Whatever surrounds a token, the joins inside it happen in the same order as when it
+stands alone. So the last join of a token that stands alone is the only merge that can produce it, and one merge per token
+is enough. A token that no join produces is found only as a whole piece of text, which is what `ignore_merges` is for.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.encoding.definition import byte_alphabet
-from tokenmill.encoding.patterns import CL100K_QUICK, GPT2_QUICK, O200K, QWEN, pre_tokenizer
+from tokenmill.encoding.conversion.tiktoken_patterns import CL100K_QUICK, GPT2_QUICK, O200K, QWEN, pre_tokenizer
+from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet
 from tokenmill.errors import TokenizerError
 
 if TYPE_CHECKING:
     import tiktoken
 
-RANKS_FILE, REST_FILE = "ranks.tiktoken", "tiktoken.json"
+RANKS_FILE, REST_FILE = "ranks.tiktoken", "tiktoken.json"  # REST_FILE: pattern and special tokens
 _VERSION = 1
 # The bytes that occur in UTF-8.
 _UTF8_BYTES = frozenset(bytes([b]) for b in range(0xF5) if b not in (0xC0, 0xC1))
@@ -37,7 +37,7 @@ _LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) ([0-9]+)")
 
 @dataclass(frozen=True)
 class Ranks:
-    """A tiktoken tokenizer: tokens with their ranks (which are their ids), a pattern, special tokens. Checked when made."""
+    """A tiktoken tokenizer: tokens with their ranks (which are their ids), a pattern, special tokens. Checked on creation."""
 
     ranks: dict[bytes, int] = field(repr=False)
     pattern: str = field(repr=False)
@@ -45,32 +45,37 @@ class Ranks:
     name: str
 
     def __post_init__(self) -> None:
+        token_of = {rank: token for token, rank in self.ranks.items()}
+        problem = self._problem_in_ranks(token_of) or self._problem_in_special(token_of)
+        if not problem and not self.pattern:
+            problem = "the pattern that splits text is empty"
+        if problem:
+            raise TokenizerError(f"{self.name}: {problem}")
+
+    def _problem_in_ranks(self, token_of: dict[int, bytes]) -> str | None:
         missing = _UTF8_BYTES - self.ranks.keys()
         if missing:
-            some = ", ".join(f"0x{token.hex()}" for token in sorted(missing)[:4])
-            raise TokenizerError(
-                f"{self.name}: {len(missing)} of the bytes that text is made of have no rank ({some}); cut short?"
-            )
-        by_id = {rank: token for token, rank in self.ranks.items()}
-        if len(by_id) < len(self.ranks):
-            token, rank = next((t, r) for t, r in self.ranks.items() if by_id[r] != t)
-            raise TokenizerError(f"{self.name}: rank {rank} belongs to both {token!r} and {by_id[rank]!r}")
+            examples = ", ".join(f"0x{token.hex()}" for token in sorted(missing)[:4])
+            return f"{len(missing)} of the bytes that occur in UTF-8 have no rank ({examples}); is the file cut short?"
+        if len(token_of) < len(self.ranks):
+            token, rank = next((t, r) for t, r in self.ranks.items() if token_of[r] != t)
+            return f"rank {rank} belongs to both {token!r} and {token_of[rank]!r}"
         if b"" in self.ranks:
-            raise TokenizerError(f"{self.name}: rank {self.ranks[b'']} belongs to an empty token")
-        if min(by_id) < 0 or max(by_id) >= _ID_LIMIT:
-            raise TokenizerError(f"{self.name}: ranks go from {min(by_id)} to {max(by_id)}; ids are 0 to 2^32 - 1")
+            return f"rank {self.ranks[b'']} belongs to an empty token"
+        if min(token_of) < 0 or max(token_of) >= _ID_LIMIT:
+            return f"ranks go from {min(token_of)} to {max(token_of)}; ids are 0 to 2^32 - 1"
+        return None
+
+    def _problem_in_special(self, token_of: dict[int, bytes]) -> str | None:
         for content, number in self.special.items():
             if not content or not 0 <= number < _ID_LIMIT:
-                raise TokenizerError(f"{self.name}: the special token {content!r} cannot have the id {number}")
-            if by_id.get(number, content.encode()) != content.encode():
-                raise TokenizerError(
-                    f"{self.name}: the special token {content!r} has the id {number} of the token {by_id[number]!r}"
-                )
-        if not self.pattern:
-            raise TokenizerError(f"{self.name}: the pattern that splits text is empty")
+                return f"the special token {content!r} cannot have the id {number}"
+            if token_of.get(number, content.encode()) != content.encode():
+                return f"the special token {content!r} has the id {number} of the token {token_of[number]!r}"
+        return None
 
     def to_files(self) -> dict[str, bytes]:
-        """File name -> content, for `from_files`. `ranks.tiktoken` is what tiktoken itself reads and writes."""
+        """Files by name, which `from_files` reads. `ranks.tiktoken` is the format that tiktoken itself reads and writes."""
         ranks = _rank_lines(self.ranks)
         rest = {
             "version": _VERSION,
@@ -83,15 +88,15 @@ class Ranks:
 
     @staticmethod
     def from_files(files: dict[str, bytes]) -> Ranks:
-        """What `to_files` wrote, checked against its digest."""
+        """Read what `to_files` wrote, and check its digest."""
         for name in (RANKS_FILE, REST_FILE):
             if name not in files:
                 raise TokenizerError(f"a tiktoken tokenizer is {RANKS_FILE} and {REST_FILE}; {name} is missing")
         return _with_rest(_parse(RANKS_FILE, files[RANKS_FILE]), REST_FILE, files[REST_FILE], "tiktoken")
 
     def encoding(self) -> tiktoken.Encoding:
-        """The tiktoken encoding. About 0.15 s for 100,000 ranks."""
-        module = _tiktoken()
+        """Construct the tiktoken encoding. About 0.15 s for 100,000 ranks."""
+        module = _import_tiktoken()
         try:
             made: tiktoken.Encoding = module.Encoding(
                 self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens=self.special
@@ -102,8 +107,8 @@ class Ranks:
 
 
 def named(name: str) -> Ranks:
-    """An encoding that tiktoken knows by name. tiktoken downloads its ranks on first use."""
-    module = _tiktoken()
+    """Load an encoding of tiktoken by name. tiktoken downloads its ranks on first use."""
+    module = _import_tiktoken()
     known = module.list_encoding_names()
     if name not in known:
         raise TokenizerError(f"tiktoken has no encoding {name!r}; it has {', '.join(sorted(known))}")
@@ -129,9 +134,9 @@ def from_encoding(encoding: Any) -> Ranks:
 
 
 def from_rank_file(path: Path, raw: bytes) -> Ranks:
-    """The content of a rank file, with the pattern and special tokens from `tiktoken.json` beside it.
+    """Parse a rank file, with the pattern and special tokens from the `tiktoken.json` beside it.
 
-    Without one, the well-known files are recognised by their content, whatever they are called.
+    If there is none, well-known files are recognised by their content, whatever their name.
     """
     ranks = _parse(str(path), raw)
     beside = path.parent / REST_FILE
@@ -146,49 +151,44 @@ def from_rank_file(path: Path, raw: bytes) -> Ranks:
         name, pattern, special = known
         return Ranks(ranks, pattern, special, name)
     raise TokenizerError(
-        f"{path} holds {len(ranks):,} ranks that are not a well-known set. A rank file has neither the pattern that splits"
+        f"{path} has {len(ranks):,} ranks that are not a well-known set. A rank file has neither the pattern that splits"
         f" text nor the special tokens: put a {REST_FILE} beside it with"
         ' {"pattern": "...", "special_tokens": {"<|endoftext|>": 100257}}, or pass a tiktoken.Encoding'
     )
 
 
 def looks_like_ranks(raw: bytes) -> bool:
-    """Whether bytes begin like a rank file, whatever the file is called (Llama 3's is `tokenizer.model`)."""
+    """Whether a file starts like a rank file, whatever its name (that of Llama 3 is `tokenizer.model`)."""
     start = raw[:4096]
     lines = start.splitlines()
     if len(start) < len(raw):
         lines = lines[:-1]
-    found = [_LINE.fullmatch(line) for line in lines if line]
-    return bool(found) and all(match and len(match[1]) % 4 == 0 for match in found)
+    matches = [_LINE.fullmatch(line) for line in lines if line]
+    return bool(matches) and all(match and len(match[1]) % 4 == 0 for match in matches)
 
 
 def tokenizer_json(ranks: Ranks) -> str:
-    """The same tokenizer as a tokenizer.json. About a second for 100,000 ranks, in pure Python.
+    """Convert to a tokenizer.json. About a second for 100,000 ranks, in pure Python.
 
-    The merges are exact (see the top of this file). The pattern may not be: `tokenizers` has another regex engine, with
-    tables of another Unicode version. So hold the result against tiktoken before you use it. TokenizerError where there is
-    no such form.
+    The merges are exact, see the top of this module. The pattern may not be: `tokenizers` has another regex engine, with
+    the tables of another Unicode version, so compare the result with tiktoken before using it. Raises TokenizerError if
+    a tokenizer.json cannot express the tokenizer.
     """
     if len(set(ranks.special.values())) < len(ranks.special):
-        raise TokenizerError(f"{ranks.name}: special tokens share an id, which a tokenizer.json cannot say")
+        raise TokenizerError(f"{ranks.name}: special tokens share an id, which a tokenizer.json cannot express")
     merges, whole_only = recover_merges(ranks.ranks)
     names = {token: spelled(token) for token in ranks.ranks}
     vocab = {names[token]: rank for token, rank in sorted(ranks.ranks.items(), key=lambda item: item[1])}
     special = {number: content for content, number in ranks.special.items()}
     for number, content in sorted(special.items()):
         own = content.encode()
-        # Plain ASCII is spelled as it is, and an ordinary token of the same text never occurs: the special one does.
+        # A name in plain ASCII has the same spelling in the byte alphabet, and the special token takes precedence.
         if spelled(own) != content and (content in vocab or ranks.ranks.get(own) == number):
             raise TokenizerError(
                 f"{ranks.name}: the special token {content!r} cannot be written in a tokenizer.json,"
                 " where an ordinary token has the same spelling or id"
             )
-        vocab[content] = number  # `tokenizers` heeds the id of an added token only where the vocabulary has it too
-    added = [
-        {"id": number, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
-        for number, content in sorted(special.items())
-    ]  # fmt: skip
+        vocab[content] = number  # `tokenizers` keeps the id of an added token only if the vocabulary has it too
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
         "fuse_unk": False, "byte_fallback": False, "ignore_merges": bool(whole_only),
@@ -200,7 +200,7 @@ def tokenizer_json(ranks: Ranks) -> str:
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": added,
+            "added_tokens": [added_token(number, name, special=True) for number, name in sorted(special.items())],
             "normalizer": None,
             "pre_tokenizer": pre_tokenizer(ranks.name, ranks.pattern, ranks.ranks),
             "post_processor": None,
@@ -212,7 +212,7 @@ def tokenizer_json(ranks: Ranks) -> str:
 
 
 def recover_merges(ranks: dict[bytes, int]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """The merge that makes each token, in rank order; and the tokens that no merge makes."""
+    """The merge that produces each token, in rank order; and the tokens that no merge produces."""
     merges, whole_only = [], []
     for token in sorted(ranks, key=ranks.__getitem__):
         if len(token) > 1:
@@ -225,17 +225,16 @@ def recover_merges(ranks: dict[bytes, int]) -> tuple[list[tuple[bytes, bytes]], 
 
 
 def spelled(token: bytes) -> str:
-    """A token in the alphabet of byte-level tokenizers: one visible character a byte."""
+    """A token in the alphabet of byte-level tokenizers: one printable character per byte."""
     return "".join(map(byte_alphabet().__getitem__, token))
 
 
 def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
-    """Join a token's bytes as tiktoken does until two parts are left. Quadratic in its length, which is short."""
+    """Join a token's bytes as tiktoken does until two parts are left. Quadratic in the length, which is small."""
     rank_of = ranks.get
     parts = [token[i : i + 1] for i in range(len(token))]
-    joined = [
-        rank_of(token[i : i + 2], _ID_LIMIT) for i in range(len(token) - 1)
-    ]  # the rank of each part with the next
+    # The rank of each part joined with the next one.
+    joined = [rank_of(token[i : i + 2], _ID_LIMIT) for i in range(len(token) - 1)]
     while len(joined) > 1:
         lowest = min(joined)
         if lowest == _ID_LIMIT:
@@ -251,9 +250,9 @@ def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | N
 
 
 def _parse(where: str, raw: bytes) -> dict[bytes, int]:
-    """Tokens and ranks out of a rank file; every complaint names the line."""
+    """Parse a rank file. Errors name the line."""
     if not raw.strip():
-        raise TokenizerError(f"{where} is empty: a rank file has a line for each token, base64 and rank")
+        raise TokenizerError(f"{where} is empty; a rank file has one line per token: base64 and rank")
     ranks: dict[bytes, int] = {}
     line_of: dict[int, int] = {}
     for number, line in enumerate(raw.split(b"\n"), 1):
@@ -263,38 +262,42 @@ def _parse(where: str, raw: bytes) -> dict[bytes, int]:
         match = _LINE.fullmatch(line)
         try:
             if match is None:
-                raise ValueError("it should be a token in base64, a space and a rank")
+                raise ValueError("expected a token in base64, a space and a rank")
             token, rank = binascii.a2b_base64(match[1], strict_mode=True), int(match[2])
             if token in ranks:
-                raise ValueError(f"the token {token!r} was there before, with rank {ranks[token]}")
+                raise ValueError(f"the token {token!r} already has rank {ranks[token]}")
             if rank in line_of:
-                raise ValueError(f"rank {rank} was there before, on line {line_of[rank]}")
+                raise ValueError(f"rank {rank} is also on line {line_of[rank]}")
         except ValueError as error:
             shown = repr(line[:60])[1:]
             raise TokenizerError(
-                f"{where}, line {number}: {shown} is not a rank ({error}); is the file cut short, or of another kind?"
+                f"{where}, line {number}: {shown} is not a rank ({error}); is the file cut short, or another kind of file?"
             ) from error
         ranks[token], line_of[rank] = rank, number
     return ranks
 
 
 def _with_rest(ranks: dict[bytes, int], where: str, raw: bytes, name: str) -> Ranks:
-    """Ranks with what a tiktoken.json says of them. Only the pattern and the special tokens must be there."""
+    """Add the contents of a tiktoken.json to ranks. It must have the pattern and the special tokens."""
     try:
         rest = json.loads(raw)
-        json.dumps(rest, ensure_ascii=False).encode()  # half a character, escaped, is valid JSON but not text
+        json.dumps(rest, ensure_ascii=False).encode()  # an escaped lone surrogate is valid JSON but not text
     except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(rest, dict) or rest.get("version", _VERSION) != _VERSION:
-        raise TokenizerError(f"{where} is not a tiktoken.json of version {_VERSION}; a newer tokenmill may read it")
+        raise TokenizerError(
+            f"{where} is not a tiktoken.json of version {_VERSION}; a newer tokenmill may be able to read it"
+        )
     pattern, special = rest.get("pattern"), rest.get("special_tokens")
     if not isinstance(pattern, str) or not isinstance(special, dict):
-        raise TokenizerError(f"{where} needs 'pattern', a text, and 'special_tokens', names with their ids")
+        raise TokenizerError(f"{where} needs 'pattern', a string, and 'special_tokens', an object of names and ids")
     if not all(type(number) is int for number in special.values()):
-        raise TokenizerError(f"{where}: an id in 'special_tokens' is not a whole number")
+        raise TokenizerError(f"{where}: an id in 'special_tokens' is not an integer")
     digest = rest.get("ranks_sha256")
     if digest is not None and digest != hashlib.sha256(_rank_lines(ranks)).hexdigest():
-        raise TokenizerError(f"{where} was written for other ranks: their digest differs; one of the files is damaged")
+        raise TokenizerError(
+            f"{where} was written for other ranks (the digest differs); one of the two files is damaged"
+        )
     return Ranks(ranks, pattern, special, str(rest.get("name", name)))
 
 
@@ -304,7 +307,7 @@ def _rank_lines(ranks: dict[bytes, int]) -> bytes:
 
 
 def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
-    """Name, pattern and special tokens of a rank file with this SHA-256 (of its lines, sorted by rank)."""
+    """Name, pattern and special tokens of the file whose lines, sorted by rank, have this SHA-256."""
     end, code = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
     if digest == "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930":
         return "r50k_base", GPT2_QUICK, {end: 50256}
@@ -321,7 +324,7 @@ def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
     return None
 
 
-def _tiktoken() -> Any:
+def _import_tiktoken() -> Any:
     try:
         import tiktoken
     except ImportError as error:

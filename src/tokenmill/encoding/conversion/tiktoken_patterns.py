@@ -1,4 +1,4 @@
-"""tiktoken's patterns, which split a text before its bytes are merged, in the spelling that other engines read alike."""
+"""tiktoken's patterns, which split a text before its bytes are merged, in forms that other engines understand."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from tokenmill.errors import TokenizerError
 
-# One step through a pattern; a class in brackets is for `_class_end`.
+# One element of a pattern. A class in brackets is found by `_class_end`.
 _PIECE = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\(\??|\{[0-9]+(?:,[0-9]*)?\}\+?|[^\[]", re.DOTALL)
 
-# Patterns in the spelling that fast engines know by its text.
+# Patterns in the form that fast engines recognise by their text.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -23,7 +23,7 @@ O200K = "|".join((
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
 ))  # fmt: skip
-# The same in tiktoken's spelling, which backtracks less.
+# The same in tiktoken's form, which backtracks less.
 GPT2_QUICK = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 CL100K_QUICK = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -38,18 +38,18 @@ KNOWN_SPELLINGS = {
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
     r"|\s*[\r\n]|\s+(?!\S)|\s+": _CL100K,
 }
-# cl100k's quick spelling takes the white space at the end of a text as one piece; the well-known one cuts it after the
-# last line break. That is the same unless some token reaches from that line break into what follows.
+# cl100k's quick form takes the white space at the end of a text as one piece, the well-known one splits it after the last
+# line break. The result is the same unless a token continues after that line break.
 _OVER_LAST_BREAK = re.compile(rb"[\t-\r \x80-\xff]*[\r\n][\t\x0b\x0c \x80-\xff]+")
 
 
 def is_well_known(pattern: str) -> bool:
-    """Whether a pattern is one that a tokenizer.json has a spelling for which is known to split alike."""
+    """Whether a tokenizer.json has a form of this pattern that is known to split in the same way."""
     return pattern in KNOWN_SPELLINGS or pattern in KNOWN_SPELLINGS.values() or pattern in (QWEN, O200K)
 
 
 def pre_tokenizer(name: str, own: str, tokens: Iterable[bytes]) -> dict[str, Any]:
-    """The step of a tokenizer.json that splits text as tiktoken does with a pattern, for a vocabulary of such tokens."""
+    """The pre-tokenizer of a tokenizer.json that splits text as tiktoken does with the pattern `own`."""
     pattern = KNOWN_SPELLINGS.get(own, own)
     if own.startswith(CL100K_QUICK) and any(map(_OVER_LAST_BREAK.fullmatch, tokens)):
         pattern = own
@@ -68,16 +68,16 @@ def pre_tokenizer(name: str, own: str, tokens: Iterable[bytes]) -> dict[str, Any
 
 
 def _portable(pattern: str) -> str:
-    """A pattern of Rust's regex engines, for Oniguruma, which reads three things otherwise.
+    """Translate a pattern of Rust's regex engines for Oniguruma, which differs in three ways.
 
-    There `x{1,3}+` is one or more times `x{1,3}`: it becomes an atomic group. `^` and `$` stand at every line: they
-    become `\\A` and `\\z`. A pattern with flags of its own for lines or comments is left as it is.
+    There `x{1,3}+` means one or more of `x{1,3}`: it becomes an atomic group. `^` and `$` match at every line: they
+    become `\\A` and `\\z`. A pattern with its own flags for lines or comments is not changed.
     """
     if re.search(r"\(\?[a-z]*[mx]", pattern):
         return pattern
     pieces: list[str] = []
-    groups: list[int] = []  # where in `pieces` each open group begins
-    atom, at = 0, 0  # where the last atom begins in `pieces`; how far the pattern is read
+    groups: list[int] = []  # index in `pieces` of the start of each open group
+    atom, at = 0, 0  # index in `pieces` of the last atom; position in the pattern
     while at < len(pattern):
         match = _PIECE.match(pattern, at)
         end = match.end() if match else _class_end(pattern, at)
@@ -96,14 +96,14 @@ def _portable(pattern: str) -> str:
 
 
 def _class_end(pattern: str, start: int) -> int:
-    """Where the `[...]` that begins at `start` ends; classes may hold classes."""
+    """The end of the `[...]` that starts at `start`. Classes can be nested."""
     depth, at = 0, start
     while at < len(pattern):
         if pattern[at] == "\\":
             at += 1
         elif pattern[at] == "[":
             depth += 1
-            if pattern.startswith(("^]", "]"), at + 1):  # a bracket that stands first is meant as itself
+            if pattern.startswith(("^]", "]"), at + 1):  # a bracket in first place is literal
                 at = pattern.index("]", at)
         elif pattern[at] == "]":
             depth -= 1

@@ -1,10 +1,9 @@
-"""Texts on which tokenizer engines slip. An engine must agree with the reference on all of them to be used.
+"""Texts on which tokenizer engines go wrong. An engine must agree with the reference on all of them to be used.
 
-Every character of Unicode is in here, alone and between letters and spaces, also those that this Python's tables do not
-know yet (but for planes where nothing is planned); runs of white space, digits and
-single characters from short to very long; combining marks, emoji sequences, control characters, scripts that run from
-right to left; what normalizers change; the names of special tokens, whole, broken, doubled and inside words; and every
-token of the vocabulary, as the text it stands for.
+They contain every character of Unicode, alone and next to letters and spaces, including those that this Python does not
+know yet (except in planes for which nothing is planned); runs of white space, digits and single characters, from short to
+very long; combining marks, emoji sequences, control characters, right-to-left scripts; what normalizers change; names of
+special tokens, whole, broken, doubled and inside words; and every token of the vocabulary as text.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import json
 import unicodedata
 from collections.abc import Iterator
 
-from tokenmill.encoding.definition import Definition, byte_alphabet
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.tokenizer_json import byte_alphabet
 
-VERSION = 2  # of the suite: a verdict holds for the suite it was reached with
+VERSION = 2  # of the probes: a verdict holds for the version it was reached with
 
 _SAMPLES = (
     "", " ", "  ", "\n", "\r\n", "\t", "\n\n\n", " \n ", "a", "A", "0", ".", "Hello world", "Hello  world", " Hello",
@@ -51,19 +51,24 @@ _SCRIPTS_IN_RUNS = ((0x3400, 0xA000), (0xAC00, 0xD800), (0xE000, 0xF900), (0x170
 
 
 def probes(definition: Definition, every: int = 1) -> list[str]:
-    """The whole suite for a tokenizer; `every` thins out the vocabulary and the characters for slow references."""
-    texts = [*_SAMPLES, *_runs(), *_characters(every), *_specials(definition)]
-    texts += _vocabulary(definition, every)
-    return texts
+    """All probes for a tokenizer. `every` takes one in so many characters and vocabulary tokens, for slow references."""
+    return [
+        *_SAMPLES,
+        *_runs(),
+        *_crowds(every),
+        *_characters_in_context(),
+        *_specials(definition),
+        *_vocabulary(definition, every),
+    ]
 
 
 def vocabulary_characters(definition: Definition) -> set[str]:
-    """Every character that some token of the vocabulary spells."""
+    """Every character that occurs in a token of the vocabulary."""
     return set().union(*_vocabulary(definition, 1))
 
 
 def _runs() -> Iterator[str]:
-    """Repetitions, around the sizes where implementations change their ways, up to very long."""
+    """Repetitions of lengths at which implementations switch algorithms, and very long ones."""
     for unit in _REPEATED:
         for count in (2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 127, 128, 129, 257):
             yield unit * count
@@ -72,22 +77,29 @@ def _runs() -> Iterator[str]:
         yield unit * 5000
 
 
-def _characters(every: int) -> Iterator[str]:
-    """Every assigned character; the huge uniform scripts in runs, all others in the company of letters and spaces."""
+def _crowds(every: int) -> Iterator[str]:
+    """Every assigned character, 64 per text: those of large uniform scripts in a row, the others among letters and spaces."""
     crowd: list[str] = []
     for code in range(0, 0x110000, every):
         character = chr(code)
-        category = unicodedata.category(character)
-        if category == "Cs" or (category == "Co" and code % 64):
+        if not _is_probed(code, unicodedata.category(character)):
             continue
-        if category == "Cn" and not (code < 0x20000 or 0x2A6D0 <= code < 0x32400):  # where new ones are assigned
-            continue
-        alike = code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS)
-        crowd.append(character if alike else f"{character}x {character}{character}")
+        uniform = code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS)
+        crowd.append(character if uniform else f"{character}x {character}{character}")
         if len(crowd) == 64:
             yield "".join(crowd)
             crowd.clear()
     yield "".join(crowd)
+
+
+def _is_probed(code: int, category: str) -> bool:
+    if category == "Cn":  # unassigned: only where new characters are assigned
+        return code < 0x20000 or 0x2A6D0 <= code < 0x32400
+    return category != "Cs" and (category != "Co" or code % 64 == 0)
+
+
+def _characters_in_context() -> Iterator[str]:
+    """About twelve characters of each category, in several contexts."""
     by_category: dict[str, list[str]] = {}
     for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
         by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
@@ -98,7 +110,7 @@ def _characters(every: int) -> Iterator[str]:
 
 
 def _specials(definition: Definition) -> Iterator[str]:
-    """Names of special tokens: this tokenizer's, and other models' for which they are nothing but text."""
+    """Names of special tokens: this tokenizer's, and those of other models, which are ordinary text here."""
     own = [token["content"] for token in definition.added]
     for token in (*own[:600], *_KNOWN_SPECIALS):
         yield from (
@@ -111,7 +123,7 @@ def _specials(definition: Definition) -> Iterator[str]:
 
 
 def _vocabulary(definition: Definition, every: int) -> Iterator[str]:
-    """Every token of the vocabulary as the text it stands for."""
+    """Every token of the vocabulary as text."""
     if definition.json is None:
         return
     body = json.loads(definition.json)
@@ -124,5 +136,5 @@ def _vocabulary(definition: Definition, every: int) -> Iterator[str]:
             try:
                 name = bytes(to_byte[character] for character in name).decode(errors="ignore")
             except KeyError:
-                pass  # not written in the alphabet: an added token
+                pass  # not written in the byte alphabet: an added token
         yield name.replace("▁", " ").removeprefix("##")

@@ -1,0 +1,140 @@
+"""Loading a tokenizer: find it, parse it, and cache what was parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from typing import Any
+
+from tokenmill.encoding.definition import SPECIALS, Definition
+from tokenmill.encoding.engines import ENGINES, make_reference
+from tokenmill.encoding.engines.base import Vocabulary
+from tokenmill.encoding.resolve import TokenizerFiles, define, find
+from tokenmill.encoding.tokenizer import Tokenizer
+from tokenmill.encoding.tokenizer_json import special_names
+from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
+
+# Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
+_END_NAMES = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "[EOS]",
+    "<|end▁of▁sentence|>",
+    "<｜end▁of▁sentence｜>",
+)
+_BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|startoftext|>", "<｜begin▁of▁sentence｜>")
+
+
+def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | None = None) -> Tokenizer:
+    """Load a tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", or from an object of another library.
+
+    `engine` is "auto" (the fastest one that proves itself), "reference", or the name of an engine. `special_tokens` says
+    what names of special tokens in a text become: "parse" (their ids, as in `tokenizers`), "text", or "error". The first
+    load of a tokenizer takes up to a few seconds, mostly to parse a large vocabulary; the result is cached by content.
+    """
+    if engine not in (None, "auto", "reference", *ENGINES):
+        raise UsageError(f"engine={engine!r} is not one of auto, reference, {', '.join(ENGINES)}")
+    if special_tokens not in (None, *SPECIALS):
+        raise UsageError(f"special_tokens={special_tokens!r} is not one of {', '.join(SPECIALS)}")
+    if not isinstance(spec, Tokenizer):
+        found = find(spec)
+        policy = found.definition.special_tokens if found.definition is not None else found.special_tokens
+        return _checked(_load(found, engine or "auto", special_tokens or policy))
+    engine, special_tokens = engine or spec.wanted, special_tokens or spec.special_tokens
+    if special_tokens == spec.special_tokens:
+        return spec if engine == spec.wanted else _checked(replace(spec, wanted=engine))
+    definition = spec.definition
+    found = TokenizerFiles(spec.name, "definition", special=definition.special, definition=definition, live=spec.live)
+    return _checked(_load(found, engine, special_tokens))
+
+
+def _checked(tokenizer: Tokenizer) -> Tokenizer:
+    """Report now if an engine chosen by name cannot be used."""
+    if tokenizer.wanted != "auto":
+        _ = tokenizer.choice
+    return tokenizer
+
+
+def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
+    facts = _facts(found, "text" if policy == "text" else "parse")
+    if found.definition is not None:
+        files, python_class = found.definition.files, found.definition.python_class
+    else:
+        files, python_class = found.files if facts["own_files"] else {}, None
+    definition = Definition(
+        facts["json"],
+        facts["reference"],
+        files,
+        "text" if policy == "text" else "parse",
+        _with_usual_names(facts["special"], facts["added"]),
+        python_class,
+    )
+    return Tokenizer(
+        definition,
+        found.name,
+        facts["fingerprint"],
+        facts["vocab_size"],
+        facts["added"],
+        tuple(facts["special_names"]),
+        policy,
+        engine,
+        found.live,
+    )
+
+
+def _with_usual_names(special: dict[str, str], added: dict[str, int]) -> dict[str, str]:
+    """Add eos and bos if they are not known and exactly one added token has a usual name."""
+    special = dict(special)
+    for which, names in (("eos", _END_NAMES), ("bos", _BEGIN_NAMES)):
+        if which not in special:
+            known = [name for name in names if name in added]
+            if len(known) == 1:
+                special[which] = known[0]
+    return special
+
+
+def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:
+    """What a tokenizer's files say, from the cache if the same content was parsed before."""
+    key = hashlib.sha256(f"{version('tokenmill')} {version('tokenizers')} {policy} {found.kind}".encode())
+    contents = found.definition.contents() if found.definition is not None else found.files
+    for name, content in sorted({**contents, "special": json.dumps(found.special, sort_keys=True).encode()}.items()):
+        key.update(f"{name} {len(content)} ".encode())
+        key.update(content)
+    path = cache_folder() / "tokenizers" / f"{key.hexdigest()[:32]}.facts"
+    facts = read_cached(path)
+    if facts is None:
+        facts = _parse(found, policy)
+        write_cached(path, facts)
+    return facts
+
+
+def _parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
+    definition = define(found).with_specials(policy)
+    if definition.json is None:
+        vocabulary = make_reference(definition, found.live).vocabulary()
+    else:
+        vocabulary = _vocabulary(definition.json)
+    if not vocabulary.vocab_size:
+        raise TokenizerError(f"{found.file or found.name}: its vocabulary is empty; was the tokenizer never trained?")
+    return {
+        "json": definition.json,
+        "reference": definition.reference,
+        "own_files": bool(definition.files),
+        "special": {**definition.special, **found.special},
+        "fingerprint": definition.fingerprint,
+        **asdict(vocabulary),
+    }
+
+
+def _vocabulary(tokenizer_json: str) -> Vocabulary:
+    body = json.loads(tokenizer_json)
+    added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
+    tokens = body["model"]["vocab"]
+    ids = tokens.values() if isinstance(tokens, dict) else range(len(tokens))
+    return Vocabulary(max([*ids, *added.values()], default=-1) + 1, added, special_names(body))

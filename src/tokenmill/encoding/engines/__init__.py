@@ -1,0 +1,77 @@
+"""The registry of engines: what can be constructed, by name. A new engine is a class listed here."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines.base import ONE_THREAD, Engine, EngineTraits, Ids, Offsets, ReferenceEngine
+from tokenmill.encoding.engines.fast import BytesEngine, FastokensEngine, GigatokenEngine, TokieEngine
+from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
+from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
+from tokenmill.errors import EncodingError
+
+__all__ = [
+    "ENGINES",
+    "ONE_THREAD",
+    "Engine",
+    "EngineTraits",
+    "Ids",
+    "Offsets",
+    "ReferenceEngine",
+    "check_shape",
+    "engine_traits",
+    "engine_version",
+    "make_engine",
+    "make_reference",
+    "runners",
+]
+
+_FAST = (GigatokenEngine, FastokensEngine, TokieEngine)
+_REFERENCES = (TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine)
+# Engines that may be chosen by name. Where several are equally fast, the first one is used.
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (*_FAST, *_REFERENCES, BytesEngine)}
+_ALL: dict[str, type[Engine]] = {**ENGINES, LiveEngine.name: LiveEngine}
+
+
+def make_engine(name: str, definition: Definition, live: Any = None) -> Engine:
+    """Construct an engine. `live` is the tokenizer object of an engine that exists only in this process."""
+    engine: Any = _ALL[name]
+    made: Engine = engine(definition, live) if engine.traits.in_process_only else engine(definition)
+    return made
+
+
+def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:
+    """Construct the reference of a tokenizer that has no tokenizer.json; from `live`, if that is given."""
+    engine = make_engine(definition.reference if live is None else LiveEngine.name, definition, live)
+    assert isinstance(engine, ReferenceEngine)
+    return engine
+
+
+def runners(definition: Definition) -> list[str]:
+    """The installed engines that can be tried with a tokenizer, the reference first."""
+    names = [definition.reference, *(name for name, engine in ENGINES.items() if engine.can_run(definition))]
+    return [name for name in dict.fromkeys(names) if name in ENGINES and engine_version(name)]
+
+
+def engine_traits(name: str) -> EngineTraits:
+    return _ALL[name].traits
+
+
+def engine_version(name: str) -> str:
+    """The version of an engine's library, or "" if it is not installed."""
+    try:
+        return version(_ALL[name].library)
+    except PackageNotFoundError:
+        return ""
+
+
+def check_shape(name: str, count: int, ids: Ids, offsets: Offsets) -> None:
+    """Raise EncodingError unless the offsets of an engine's result are those of `count` documents."""
+    if len(offsets) != count + 1:
+        raise EncodingError(f"{name} {engine_version(name)} gave {len(offsets) - 1} documents for {count}")
+    if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+        raise EncodingError(f"{name} {engine_version(name)} gave {len(ids)} ids with offsets that do not span them")

@@ -1,0 +1,122 @@
+"""The contract of an engine: from an Arrow array of documents to one flat array of ids.
+
+An engine is constructed from a `Definition`. It treats special tokens in the text as the definition says and adds nothing
+around the documents. Only the reference engine of a tokenizer is trusted; every other one has to pass a trial first, see
+`tokenmill.encoding.selection`. `tokenmill.testing.engines` has the conformance tests for new engines.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encoding.definition import Definition
+from tokenmill.errors import TokenizerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ids = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+
+BATCH_BYTES = 2 << 20
+# One thread per process, because a build runs one worker process per core. Values set by the user take precedence.
+ONE_THREAD = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "FASTOKENS_BPE_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """What a build has to know about an engine.
+
+    `device`: where the engine computes. CPU engines are timed by the CPU time of all their threads, which is what they
+    take from the other workers; engines on other devices by wall time, because their CPU time says nothing.
+    `processes`: how many worker processes may run the engine at the same time. None means one per core, 0 means that the
+    engine exists only in the process that created it.
+    `best_batch_bytes`: how much text to pass to `encode` at once. Trials use this size.
+    `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
+    small shards and every core for it.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    processes: int | None = None
+    best_batch_bytes: int = BATCH_BYTES
+    is_slow: bool = False
+
+    @property
+    def in_process_only(self) -> bool:
+        return self.processes == 0
+
+    def seconds(self, *, cpu: float, wall: float) -> float:
+        """The time that counts when engines are compared."""
+        return cpu if self.device == "cpu" else wall
+
+
+class Engine(ABC):
+    """Turns documents into ids. Subclasses set `name`, `library` (the distribution it comes from) and `traits`."""
+
+    name: str
+    library: str
+    traits: EngineTraits = EngineTraits()
+
+    @classmethod
+    def can_run(cls, definition: Definition) -> bool:
+        """Whether the engine can be tried with a tokenizer. By default: with everything that has a tokenizer.json."""
+        return definition.json is not None
+
+    @abstractmethod
+    def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
+        """Return the ids of all documents concatenated, and len(values) + 1 offsets into them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """How many ids a tokenizer has, its added tokens by name, and the names of those that are special."""
+
+    vocab_size: int
+    added: dict[str, int]
+    special_names: list[str]
+
+
+class ReferenceEngine(Engine):
+    """An engine that defines a tokenizer which may have no tokenizer.json. It also decodes and lists the vocabulary."""
+
+    @classmethod
+    def can_run(cls, definition: Definition) -> bool:
+        return definition.reference == cls.name
+
+    @abstractmethod
+    def vocabulary(self) -> Vocabulary: ...
+
+    @abstractmethod
+    def decode_bytes(self, ids: list[int]) -> bytes:
+        """Return the text of ids in UTF-8. The bytes are exact only if every token has bytes of its own."""
+
+
+def offsets_of(lengths: Any) -> Offsets:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))))
+
+
+def flatten(documents: Iterable[list[int]]) -> tuple[Ids, Offsets]:
+    """Lists of ids in the form that `Engine.encode` returns."""
+    arrays = [np.asarray(ids, np.uint32) for ids in documents]
+    offsets = offsets_of([len(array) for array in arrays])
+    return np.concatenate(arrays) if arrays else np.empty(0, np.uint32), offsets
+
+
+def import_library(module: str, needed_by: str = "this tokenizer") -> Any:
+    """Import an optional library. Each is installed by the extra of the same name."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise TokenizerError(f"{needed_by} needs {module} ({error}): pip install 'tokenmill[{module}]'") from error

@@ -1,0 +1,316 @@
+"""Tokenizers of models on the Hugging Face Hub: only the tokenizer's files, all from one commit.
+
+`huggingface_hub` downloads them into its own cache, with its own settings: HF_HOME, HF_ENDPOINT, HF_TOKEN or the token of
+`hf auth login`, HF_HUB_OFFLINE. Code and weights are never requested.
+
+Cost: two requests per file at first, one or two in all if nothing changed, none for a cached full commit hash. If the Hub
+does not answer, the cached files are used, however old they are, without retries.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tokenmill.errors import TokenizerError
+
+if TYPE_CHECKING:
+    from huggingface_hub.errors import HfHubHTTPError
+
+# Requested from every repo, before the vocabulary: if a vocabulary is cached, these have been looked up.
+_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
+# Other files that describe a tokenizer without a tokenizer.json.
+_EXTRAS = ("added_tokens.json", "config.json")
+# The usual names of vocabularies, for hosts that do not list the files of a repo.
+_VOCABULARIES = (
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tiktoken.model",
+    "qwen.tiktoken",
+    "merges.txt",
+    "vocab.json",
+    "vocab.txt",
+)
+# A .model file is a vocabulary only if its name says so. Others may be weights.
+_PIECES = re.compile(r"[\w.-]+\.tiktoken|[\w.-]*(token|piece|bpe|spm)[\w.-]*\.model", re.ASCII | re.IGNORECASE)
+_PATHS = (".json", ".model", ".tiktoken")
+_PART = r"\w(?:[\w.-]{0,94}\w)?"
+_NAME = re.compile(rf"(?P<name>(?:{_PART}/)?{_PART})(?:@(?P<revision>\w[^\s~^:?*\[\x00-\x1f\x7f]*))?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LIST_SECONDS = 10.0  # seconds for the list of files
+
+
+def hub_name(spec: str) -> tuple[str, str | None] | None:
+    """Split `org/model@revision` or `model` into name and revision (or None). None if it cannot be a name on the Hub.
+
+    Only the spelling is checked. A relative path may look like a name, so look for a file or folder first.
+    """
+    if "\\" in spec or ".." in spec or spec.endswith((*_PATHS, "/")):
+        return None
+    match = _NAME.fullmatch(spec)
+    if match is None or "--" in match["name"] or match["name"].endswith((*_PATHS, ".git")):
+        return None
+    return match["name"], match["revision"]
+
+
+def fetch(name: str, revision: str | None = None) -> Path:
+    """Return the folder in huggingface_hub's cache with the tokenizer files of a model on the Hub.
+
+    Missing files are downloaded. `revision` is a branch, a tag or a full commit hash; None means the branch main. If the
+    Hub does not answer, or denies access, the cached files of that revision are used.
+    """
+    at = revision or "main"
+    if hub_name(f"{name}@{at}") != (name, at):
+        raise TokenizerError(f"{name}@{at} is not a name on the Hugging Face Hub: give org/model or org/model@revision")
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        raise TokenizerError(f"{name}: names on the Hub need huggingface_hub: pip install huggingface_hub") from error
+    with _quiet():
+        try:
+            return _fetch(name, at)
+        except TokenizerError:
+            raise
+        except Exception as error:  # of the library, its HTTP client or the system
+            # The HTTP client quotes a token that it cannot send, so its error must not appear in a traceback either.
+            raise TokenizerError(_explain(error, name, at)) from (None if _quotes_token(error) else error)
+
+
+def _fetch(name: str, at: str) -> Path:
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    cached = _cached(name, at)
+    if cached and _COMMIT.fullmatch(at) and _has_configs(name, at):
+        return cached
+    try:
+        commit, has_json = _resolve(name, at)
+    except RevisionNotFoundError:
+        raise
+    except Exception:
+        if cached:
+            return cached
+        raise
+    listing = None if has_json else _listing(name, commit)
+    downloaded = _download_all(name, _wanted(listing, has_json=has_json), commit)
+    vocabulary = _vocabulary(downloaded)
+    if not vocabulary:
+        holds = f"it has {_examples(listing)}" if listing is not None else f"{_host()} does not list its files"
+        raise TokenizerError(
+            f"{name}@{at} has no tokenizer: no tokenizer.json, tokenizer.model, *.tiktoken, vocab.json with merges.txt,"
+            f" or vocab.txt at its top level; {holds}. Give the name of the repo its tokenizer comes from"
+        )
+    # Only now is the branch or tag recorded as this commit, so that an interrupted download leaves it at the complete
+    # snapshot it had. Requesting any file by that name records it. If the branch has moved in the meantime, it points to
+    # a snapshot with that one file, which is not a vocabulary and so is never used as a tokenizer.
+    if at != commit and (cached is None or cached.name != commit):
+        _download(name, _CONFIGS[0], at)
+    return downloaded[vocabulary[0]].parent
+
+
+def _has_configs(name: str, commit: str) -> bool:
+    """Whether the cache knows each configuration file of a commit, or knows that the commit has none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return all(try_to_load_from_cache(name, file, revision=commit) for file in _CONFIGS)
+
+
+def _wanted(listing: set[str] | None, *, has_json: bool) -> list[str]:
+    """The files to download, configuration first."""
+    if has_json:
+        return [*_CONFIGS, "tokenizer.json"]
+    if listing is None:
+        return [*_CONFIGS, *_EXTRAS, *_VOCABULARIES]
+    return [*_CONFIGS, *(file for file in _EXTRAS if file in listing), *_vocabulary(listing)]
+
+
+def _download_all(name: str, files: list[str], commit: str) -> dict[str, Path]:
+    """The paths of those files that the commit has."""
+    from huggingface_hub import try_to_load_from_cache
+
+    paths = {}
+    for file in files:
+        known = try_to_load_from_cache(name, file, revision=commit)
+        if known is None or isinstance(known, str):  # unknown, or a path; otherwise known not to be in this commit
+            path = _download(name, file, commit)
+            if path is not None:
+                paths[file] = path
+    return paths
+
+
+def _resolve(name: str, at: str) -> tuple[str, bool]:
+    """The current commit of a revision, and whether it has a tokenizer.json: one request, not retried.
+
+    `hf_hub_download` would try six times, for up to a minute each, before it reports that there is no connection.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, OfflineModeIsEnabled
+
+    if constants.HF_HUB_OFFLINE:
+        raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
+    has_json = True
+    try:
+        commit = get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=at)).commit_hash
+    except EntryNotFoundError as error:
+        response = getattr(error, "response", None)
+        commit = response.headers.get("X-Repo-Commit") if response is not None else None
+        has_json = False
+    if commit is None or not _COMMIT.fullmatch(commit):
+        raise TokenizerError(f"{name}@{at}: {_host()} does not answer like the Hub; check HF_ENDPOINT and the proxy")
+    return commit, has_json
+
+
+def _listing(name: str, commit: str) -> set[str] | None:
+    """The names of all files of a commit; None if the host does not list them. (`list_repo_files` has no time limit.)"""
+    from huggingface_hub import HfApi
+
+    try:
+        siblings = HfApi().model_info(name, revision=commit, timeout=_LIST_SECONDS).siblings
+    except Exception:  # a mirror may only serve files; then the usual names are tried
+        return None
+    return {entry.rfilename for entry in siblings} if siblings else None
+
+
+def _download(name: str, file: str, revision: str) -> Path | None:
+    """Download one file into the cache, unless it is there. None if the repo has no such file."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, file, revision=revision))
+    except LocalEntryNotFoundError:  # an EntryNotFoundError that means: no connection
+        raise
+    except EntryNotFoundError:
+        return None
+
+
+def _cached(name: str, at: str) -> Path | None:
+    """The cached snapshot of a revision, if it has a vocabulary and no file is known to be missing."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    expected = [*_CONFIGS, "tokenizer.json"]
+    try:
+        folder = Path(snapshot_download(name, revision=at, local_files_only=True, allow_patterns=expected))
+    except LocalEntryNotFoundError:
+        return None
+    return folder if _vocabulary(entry.name for entry in folder.iterdir()) else None
+
+
+def _vocabulary(files: Iterable[str]) -> list[str]:
+    """Those files that contain the vocabulary. Without any there is no tokenizer."""
+    names = set(files)
+    if "tokenizer.json" in names:
+        return ["tokenizer.json"]
+    files_found = sorted(file for file in names if _PIECES.fullmatch(file))
+    if {"merges.txt", "vocab.json"} <= names:
+        files_found += ["merges.txt", "vocab.json"]
+    return files_found + (["vocab.txt"] if "vocab.txt" in names else [])
+
+
+def _examples(files: set[str]) -> str:
+    return ", ".join(sorted(files)[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
+
+
+def _host() -> str:
+    from huggingface_hub import constants
+
+    return urlsplit(constants.ENDPOINT).netloc.rpartition("@")[2] or constants.ENDPOINT
+
+
+_LOGIN = "log in with `hf auth login` or set HF_TOKEN"
+
+
+def _explain(error: BaseException, name: str, at: str) -> str:
+    """What went wrong, where, and the remedy."""
+    from huggingface_hub import errors
+
+    while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, errors.HfHubHTTPError):
+        reason = _explain_answer(error, name, at)
+    elif _quotes_token(error):
+        reason = f": the token has characters that cannot be sent; {_LOGIN} again"
+    else:
+        reason = _explain_local(error)
+    return f"{name}@{at}{reason}"
+
+
+def _explain_answer(error: HfHubHTTPError, name: str, at: str) -> str:
+    """What an answer of the Hub means."""
+    from huggingface_hub import errors
+
+    host = _host()
+    if isinstance(error, errors.GatedRepoError):
+        return f" is gated: request access on its page on {host}, then {_LOGIN}, as the account that was granted access"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f": no such model on {host}, or it is private: check the name; for a private one {_LOGIN}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f": {name} has no branch, tag or commit {at!r}; check what follows the @, or leave it out for main"
+    status, message = error.response.status_code, _one_line(error.server_message or "")
+    answer = f"{host} answered {status} ({message if message and not _quotes_token(error) else 'no reason given'})"
+    if status in (401, 403):
+        return f": {answer}; {_LOGIN} again, as an account that may read it, or unset HF_TOKEN for a public model"
+    if status == 429:
+        return f": {answer}: too many requests; try again in a few minutes, or {_LOGIN} for a higher limit"
+    if status >= 500:
+        return f": {answer}: a problem of the server; try again in a few minutes"
+    return f": {answer}; check the name, HF_ENDPOINT and the proxy"
+
+
+def _explain_local(error: BaseException) -> str:
+    """What an error means that is not an answer of the Hub: of the settings, the disk or the connection."""
+    from huggingface_hub import constants, errors
+
+    cache = constants.HF_HUB_CACHE
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return (
+            f" is not in the cache {cache}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids fetching it;"
+            " unset it, run once with a connection, or copy the cache of a machine that has one"
+        )
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f": no space in the cache {cache} ({error.strerror}); free some, or set HF_HOME to another disk"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f": cannot use {error.filename} ({error.strerror}); fix it, or set HF_HOME to another folder"
+    return (
+        f" could not be fetched from {_host()} ({_one_line(f'{type(error).__name__}: {error}')}), and is not complete in"
+        f" the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again"
+    )
+
+
+def _quotes_token(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, may contain the authorization header. HTTP clients quote a bad one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UnicodeEncodeError) or "Bearer" in str(cause):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the library's warnings: what matters is in the error. A level set by HF_HUB_VERBOSITY is kept."""
+    from huggingface_hub.utils import logging as library
+
+    level = library.get_verbosity()
+    if level == logging.WARNING:  # the default; any other level was set by the user
+        library.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="huggingface_hub")
+            yield
+    finally:
+        library.set_verbosity(level)

@@ -1,0 +1,72 @@
+"""Tokenizer objects of other libraries."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config
+from tokenmill.errors import TokenizerError, UsageError
+
+# What transformers writes into a configuration about where it came from. It does not affect the tokenizer.
+_ORIGIN = ("is_local", "local_files_only", "name_or_path", "transformers_version", "_commit_hash")
+_OLD_KEY = "additional_special_tokens"  # written as null by a tokenizer that was read from files
+
+
+def from_object(spec: Any) -> TokenizerFiles:
+    """Take a tokenizer object. Its library has been imported already, or the object would not exist."""
+    kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
+    libraries = {name: sys.modules.get(name) for name in ("tokenizers", "transformers", "tiktoken", "sentencepiece")}
+    if libraries["tokenizers"] and isinstance(spec, libraries["tokenizers"].Tokenizer):
+        policy = "text" if spec.encode_special_tokens else "parse"
+        return TokenizerFiles(f"<{kind}>", "json", {"tokenizer.json": _to_json(spec, kind)}, special_tokens=policy)
+    if libraries["tiktoken"] and isinstance(spec, libraries["tiktoken"].Encoding):
+        return TokenizerFiles(f"tiktoken:{spec.name}", "ranks", from_encoding(spec).to_files())
+    if libraries["sentencepiece"] and isinstance(spec, libraries["sentencepiece"].SentencePieceProcessor):
+        return TokenizerFiles(f"<{kind}>", "sentencepiece", {"tokenizer.model": spec.serialized_model_proto()})
+    if libraries["transformers"]:
+        from transformers import PreTrainedTokenizerBase
+
+        if isinstance(spec, PreTrainedTokenizerBase):
+            return from_transformers(spec, spec.name_or_path or f"<{kind}>")
+    raise UsageError(
+        f"tokenmill cannot use a {kind} as a tokenizer: give a path, a name, or an object of tokenizers, transformers,"
+        " tiktoken or sentencepiece"
+    )
+
+
+def from_transformers(spec: Any, name: str) -> TokenizerFiles:
+    """Take a tokenizer of transformers: the current backend of a fast one, the saved files and class of a slow one."""
+    special = {which: str(getattr(spec, f"{which}_token")) for which in ENDS if getattr(spec, f"{which}_token")}
+    policy = "text" if spec.split_special_tokens else "parse"
+    backend = getattr(spec, "backend_tokenizer", None)
+    if backend is not None:
+        body = {"tokenizer.json": _to_json(backend, name)}
+        return TokenizerFiles(name, "json", body, special, special_tokens=policy)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            spec.save_pretrained(folder)
+        except Exception as error:
+            raise TokenizerError(f"{name}: the slow tokenizer cannot be saved: {error}") from error
+        files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+        config = {key: value for key, value in read_config(Path(folder) / CONFIG).items() if key not in _ORIGIN}
+    if config.get(_OLD_KEY) is None:
+        config.pop(_OLD_KEY, None)
+    files[CONFIG] = json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode()
+    python_class = f"{type(spec).__module__}:{type(spec).__qualname__}"
+    definition = Definition(None, "python", files, policy, special, python_class)
+    return TokenizerFiles(name, "definition", special=special, definition=definition, live=spec)
+
+
+def _to_json(tokenizer: Any, name: str) -> bytes:
+    try:
+        return str(tokenizer.to_str()).encode()
+    except Exception as error:  # components written in Python cannot be saved
+        raise TokenizerError(
+            f"{name} cannot be written as a tokenizer.json ({error}); components written in Python are not supported"
+        ) from error

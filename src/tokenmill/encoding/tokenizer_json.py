@@ -1,0 +1,142 @@
+"""Reading and rewriting the tokenizer.json format of Hugging Face `tokenizers`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from typing import Any
+
+from tokenmill.errors import TokenizerError
+
+
+def effective(path: str, raw: bytes) -> str:
+    """Remove truncation, padding, dropout and the post-processor; return the JSON as `tokenizers` writes it.
+
+    `path` is only used in error messages.
+    """
+    import tokenizers
+
+    if not raw.strip():
+        raise TokenizerError(f"{path} is empty")
+    if raw.startswith(b"\x1f\x8b"):
+        raise TokenizerError(f"{path} is compressed with gzip; unpack it first: gunzip -k {path}")
+    try:
+        parsed = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{path} is not valid JSON ({error}); is it cut short or another kind of file?") from error
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), dict):
+        raise TokenizerError(f"{path} is not a tokenizer.json: it has no 'model'")
+    for key in ("truncation", "padding", "post_processor"):
+        parsed[key] = None
+    if "dropout" in parsed["model"]:
+        parsed["model"]["dropout"] = None
+    try:
+        return str(tokenizers.Tokenizer.from_str(json.dumps(parsed)).to_str())
+    except Exception as error:  # tokenizers raises bare exceptions
+        raise TokenizerError(f"{path}: tokenizers cannot load it: {str(error)[:200]}") from error
+
+
+def added_token(number: int, content: str, *, special: bool = False, normalized: bool = False) -> dict[str, Any]:
+    """An entry of `added_tokens`. `normalized` ones are searched for after normalizing, which slows some engines down."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": normalized, "special": special}
+    return {"id": number, "content": content, **flags}
+
+
+def steps(config: dict[str, Any] | None, sequence_key: str) -> list[dict[str, Any]]:
+    """The steps of a normalizer, pre-tokenizer or decoder, which may be a sequence with its parts under this key."""
+    if config is None:
+        return []
+    if config.get("type") == "Sequence":
+        return [step for part in config[sequence_key] for step in steps(part, sequence_key)]
+    return [config]
+
+
+@cache
+def byte_alphabet() -> str:
+    """The character for each byte in a byte-level vocabulary: itself if it is printable, otherwise one past 255."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    replacements = iter(range(256, 512))
+    return "".join(chr(i) if i in printable else chr(next(replacements)) for i in range(256))
+
+
+def special_names(parsed: dict[str, Any]) -> list[str]:
+    """The names of the special tokens, except those that a model produces for unknown text: the unknown token and bytes."""
+    produced = {unknown_token(parsed)}
+    if parsed["model"].get("byte_fallback"):
+        produced |= {f"<0x{byte:02X}>" for byte in range(256)}
+    return [t["content"] for t in parsed["added_tokens"] or () if t["special"] and t["content"] not in produced]
+
+
+def unknown_token(parsed: dict[str, Any]) -> str | None:
+    """The name of the token that a model produces for unknown text."""
+    model = parsed["model"]
+    if model.get("unk_id") is not None and isinstance(model["vocab"], list):
+        return str(model["vocab"][model["unk_id"]][0])
+    name = model.get("unk_token")
+    return None if name is None else str(name)
+
+
+def without_specials(body: str) -> str:
+    """The same tokenizer, except that the names of special tokens in a text are ordinary text.
+
+    Special tokens are removed from the added tokens. Those that are also in the model's vocabulary keep their ids under
+    names that no text contains, because a model that looks up whole words would find them there. Merges from or to one
+    of them are removed. The unknown token stays: the model produces it, text does not. Added tokens that are not special
+    keep their ids.
+    """
+    parsed = json.loads(body)
+    model, special = parsed["model"], set(special_names(parsed))
+    # A plain space rarely reaches a model: it has become a Ġ or a ▁, or words are split at it. If it does, the digest of
+    # the tokenizer is still in no text.
+    unreachable = f" %s {hashlib.sha256(body.encode()).hexdigest()[:32]} "
+    parsed["added_tokens"] = [token for token in parsed["added_tokens"] if not token["special"]]
+    if isinstance(model["vocab"], dict):
+        _hide_in_dict(model, special, parsed["added_tokens"], unreachable)
+    else:
+        _hide_in_list(model, special, parsed["added_tokens"], unreachable)
+    return json.dumps(parsed, ensure_ascii=False)
+
+
+def _hide_in_dict(model: dict[str, Any], special: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
+    """Rename special tokens in a vocabulary of names and ids."""
+    vocabulary = model["vocab"].items()
+    model["vocab"] = {unreachable % name if name in special else name: number for name, number in vocabulary}
+    if "merges" in model:
+        prefix = len(model.get("continuing_subword_prefix") or "")
+        model["merges"] = [[a, b] for a, b in model["merges"] if special.isdisjoint((a, b, a + b[prefix:]))]
+    for token in added:
+        model["vocab"].setdefault(token["content"], token["id"])
+
+
+def _hide_in_list(model: dict[str, Any], special: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
+    """Rename special tokens in a vocabulary of names and scores (Unigram), where the position is the id."""
+    # The lowest score, and not less: the cost of an unknown character depends on the minimum.
+    lowest = min((score for _, score in model["vocab"]), default=0.0)
+    entries = [[unreachable % name if name in special else name, score] for name, score in model["vocab"]]
+    for token in sorted(added, key=lambda token: int(token["id"])):
+        while len(entries) < token["id"]:
+            entries.append([unreachable % len(entries), lowest])
+        if len(entries) == token["id"]:
+            entries.append([token["content"], lowest])
+    model["vocab"] = entries
+
+
+def what_decides_ids(body: str) -> Any:
+    """The parts of a tokenizer.json that decide ids, without those that only affect offsets or decoding."""
+    parsed = json.loads(body)
+    return _without_offsets({key: parsed.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")})
+
+
+def _without_offsets(part: Any) -> Any:
+    if isinstance(part, dict):
+        kept = {key: _without_offsets(value) for key, value in part.items() if key not in ("trim_offsets", "vocab")}
+        if "vocab" in part:  # large, and has nothing to remove
+            kept["vocab"] = part["vocab"]
+        for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if kept.get(key) == "":
+                kept[key] = None
+        return kept
+    if isinstance(part, list) and part and isinstance(part[0], dict):
+        return [_without_offsets(item) for item in part]
+    return part

@@ -1,0 +1,89 @@
+"""What the tests of this folder share: one tokenizer in every form."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tiktoken
+from tokenizer_checks import END, GPT2
+
+pytest.register_assert_rewrite("tokenmill.testing.engines")
+
+
+@pytest.fixture(scope="session")
+def body(tokenizer_path) -> dict:
+    """The demo tokenizer's tokenizer.json."""
+    return json.loads((tokenizer_path / "tokenizer.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def ranks(body) -> dict[bytes, int]:
+    """The demo tokenizer's tokens as bytes."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    byte_of = {chr(byte): byte for byte in printed}
+    hidden = [byte for byte in range(256) if byte not in printed]
+    byte_of |= {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    return {bytes(map(byte_of.__getitem__, name)): i for name, i in body["model"]["vocab"].items() if name != END}
+
+
+@pytest.fixture(scope="session")
+def encoding(ranks) -> tiktoken.Encoding:
+    return tiktoken.Encoding("demo", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={END: 0})
+
+
+@pytest.fixture(scope="session")
+def rank_file(ranks) -> bytes:
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+
+
+@pytest.fixture(scope="session")
+def train(real_texts):
+    """Trains a SentencePiece model."""
+
+    def train(**options) -> bytes:
+        lines = [line for text in real_texts[:40] for line in text.splitlines() if line.strip()]
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(random.Random(0).sample(lines, 1500)),
+            model_writer=out,
+            minloglevel=3,
+            num_threads=1,
+            **{"vocab_size": 500, "hard_vocab_limit": False} | options,
+        )
+        return out.getvalue()
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def like_llama(train) -> bytes:
+    return train(
+        model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False
+    )
+
+
+@pytest.fixture(scope="session")
+def like_xlmr(train) -> bytes:
+    return train(model_type="unigram")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Makes a folder with files: bytes and text as they are, other things as JSON."""
+    made = iter(range(100))
+
+    def make(files: dict[str, object]) -> Path:
+        where = tmp_path / f"folder{next(made)}"
+        where.mkdir()
+        for name, content in files.items():
+            text = content if isinstance(content, str | bytes) else json.dumps(content)
+            (where / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return where
+
+    return make
