@@ -7,7 +7,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    io, documents, events, formatting, options, user_cache, errors
+    io, documents, events, formatting, options (with option_types and option_kinds), user_cache, errors
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -21,7 +21,17 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "tokenmill"
 
-BASE = {"documents", "errors", "events", "formatting", "io", "options", "user_cache"}
+BASE = {
+    "documents",
+    "errors",
+    "events",
+    "formatting",
+    "io",
+    "option_kinds",
+    "option_types",
+    "options",
+    "user_cache",
+}
 MIDDLE = {"reading", "encoding", "store"} | BASE
 # The folders and top-level modules each one may import from, besides itself.
 ALLOWED: dict[str, set[str]] = {
@@ -30,7 +40,9 @@ ALLOWED: dict[str, set[str]] = {
     "events": set(),
     "user_cache": set(),
     "formatting": {"errors"},
-    "options": {"errors", "formatting"},
+    "option_kinds": {"errors", "formatting"},
+    "option_types": {"errors", "option_kinds"},
+    "options": {"option_kinds", "option_types"},
     "io": {"errors"},
     "reading": BASE,
     "encoding": BASE,

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 
 
 def page() -> str:
-    """The help of every command, as it stands."""
+    """The page, from the help of every command."""
     os.environ["COLUMNS"] = "100"
     from tokenmill.cli import parser
 
@@ -24,7 +24,7 @@ def page() -> str:
 
 
 def commands(name: str, command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """A command, and those within it, by the words they are called with."""
+    """A command and its subcommands, by name."""
     found = {name: command}
     for action in command._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""Writes src/tokenmill/recipes/recipe.schema.json, for editors, from the one table of keys.
+"""Writes src/tokenmill/recipes/recipe.schema.json, for editors, from the declared options.
 
 python scripts/recipe_schema.py            # rewrite the file; a test fails while it is out of date
 """
@@ -13,34 +13,42 @@ FILE = Path(__file__).parent.parent / "src" / "tokenmill" / "recipes" / "recipe.
 
 
 def schema() -> str:
-    """The table as JSON Schema (draft 7, which every editor reads)."""
+    """The JSON Schema of recipes (draft 7, which every editor reads)."""
+    from tokenmill.option_types import Options, declared
+    from tokenmill.options import SplitOptions
     from tokenmill.recipes import keys
     from tokenmill.recipes.checking import NAME
 
-    def section(table: keys.Keys, says: str, **more: Any) -> dict[str, Any]:
-        properties = {name: key.schema() for name, key in table.items()}
-        return {"type": "object", "description": says, "properties": properties, "additionalProperties": False, **more}
+    def section(group: type[Options], description: str, **more: Any) -> dict[str, Any]:
+        properties = {name: option.schema() for name, option in declared(group).items()}
+        return {
+            "type": "object",
+            "description": description,
+            "properties": properties,
+            "additionalProperties": False,
+            **more,
+        }
 
     names = {"pattern": f"^{NAME.pattern}$"}
-    one = section(keys.SOURCE, "one source", oneOf=[{"required": ["path"]}, {"required": ["store"]}])
+    source = section(keys.SourceKeys, "one source", oneOf=[{"required": ["path"]}, {"required": ["store"]}])
     sources = {
         "type": "object",
-        "description": "what to read: a name for each source, and its path, or its path and more",
+        "description": "what to read: a name for each source, with its path or with several keys",
         "propertyNames": names,
         "minProperties": 1,
-        "additionalProperties": {"anyOf": [keys.SOURCE["path"].schema(), one]},
+        "additionalProperties": {"anyOf": [declared(keys.SourceKeys)["path"].schema(), source]},
     }
-    block = section(keys.BLOCK, "the block of other tools, read as it is", required=["context_length"])
+    block = section(keys.TokenizerKeys, "the tokenizer block of other tools", required=["context_length"])
     tokenizer = {
         "description": "a path, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
-        "anyOf": [keys.BLOCK["tokenizer_name"].schema(), block],
+        "anyOf": [keys.TOKENIZER.schema(), block],
     }
     split = {
-        **section(keys.SPLIT, "parts of the documents by name, as eval: 0.01; what is left is train"),
+        **section(SplitOptions, "named parts of the documents, such as eval: 0.01; the rest is train"),
         "propertyNames": names,
         "additionalProperties": {"anyOf": [keys.SHARE.schema(), keys.FOLDER.schema()]},
     }
-    whole = {
+    recipe = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A recipe of tokenmill",
         "description": "One file from sources to batches. Written by scripts/recipe_schema.py.",
@@ -50,14 +58,14 @@ def schema() -> str:
         "properties": {
             "sources": sources,
             "tokenizer": tokenizer,
-            "build": section(keys.BUILD, "options of tm.build"),
-            "pack": section(keys.PACK, "options of tm.pack"),
+            "build": section(keys.SECTIONS["build"], "options of tm.build"),
+            "pack": section(keys.SECTIONS["pack"], "options of tm.pack"),
             "split": split,
-            "load": section(keys.LOAD, "options of tm.load"),
+            "load": section(keys.SECTIONS["load"], "options of tm.load"),
         },
     }
-    assert tuple(whole["properties"]) == keys.TOP
-    return json.dumps(whole, indent=1) + "\n"
+    assert tuple(recipe["properties"]) == keys.TOP
+    return json.dumps(recipe, indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -280,7 +280,7 @@ def test_appending_a_file_keeps_what_is_there(tokenizer_path, tmp_path):
         ({"text_field": "other"}, "text_field: 'text' there, 'other' now"),
         ({"format": "jsonl"}, "format: 'auto' there, 'jsonl' now"),
         ({"template": "{text}!"}, "template: None there, '{text}!' now"),
-        ({"limit": 3}, "max_rows: None there, 3 now"),
+        ({"max_rows": 3}, "max_rows: None there, 3 now"),
     ],
 )
 def test_other_options_are_a_mismatch_that_says_what_differs(jsonl, tokenizer_path, tmp_path, options, says):
@@ -354,12 +354,12 @@ with build_lock(Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 31, 33, 2000, 10**6])
-def test_limit_counts_documents_read(corpus, built, tokenizer_path, tmp_path, limit):
+def test_max_rows_counts_documents_read(corpus, built, tokenizer_path, tmp_path, limit):
     """The first documents, bad ones counted and blank rows not, over files and pieces; the same ones as without it."""
     full = tm.open(built)
     bad = [json.loads(line) for line in (built / "quarantine.jsonl").read_bytes().splitlines()]
     rows = sorted([*places(full), *((entry["file"], entry["row"]) for entry in bad)])[:limit]
-    store = build(corpus, tokenizer_path, tmp_path / "store", limit=limit)
+    store = build(corpus, tokenizer_path, tmp_path / "store", max_rows=limit)
     wanted = [place for place in places(full) if place in set(rows)]
     assert places(store) == wanted
     assert documents(store) == documents(full)[: len(wanted)]
@@ -370,9 +370,9 @@ def test_limit_counts_documents_read(corpus, built, tokenizer_path, tmp_path, li
 
 def test_limit_again_redoes_nothing(corpus, tokenizer_path, tmp_path):
     """A trial that is run again keeps its shards."""
-    build(corpus, tokenizer_path, tmp_path / "store", limit=700)
+    build(corpus, tokenizer_path, tmp_path / "store", max_rows=700)
     before = stamps(tmp_path / "store")
-    build(corpus, tokenizer_path, tmp_path / "store", limit=700)
+    build(corpus, tokenizer_path, tmp_path / "store", max_rows=700)
     after = stamps(tmp_path / "store")
     assert {f: s for f, s in after.items() if f.startswith("shards")} == {
         f: s for f, s in before.items() if f.startswith("shards")
@@ -385,7 +385,7 @@ def test_limit_within_messy_rows(tokenizer_path, tmp_path):
     first.write_text('\n{"text": "a0"}\n\n{bad\n\n\n{"text": "a1"}\n')
     second.write_text('\n\n{"text": "b0"}\n{"text": "b1"}\n')
     for limit, rows in ((1, [1]), (2, [1]), (3, [1, 6]), (4, [1, 6, 2]), (5, [1, 6, 2, 3]), (6, [1, 6, 2, 3])):
-        store = build((first, second), tokenizer_path, tmp_path / f"store{limit}", limit=limit)
+        store = build((first, second), tokenizer_path, tmp_path / f"store{limit}", max_rows=limit)
         assert [row for _, row in places(store)] == rows
 
 
@@ -523,7 +523,7 @@ except Exception as error:
 def test_a_disk_that_takes_no_more(corpus, built, tokenizer_path, tmp_path, workers, size):
     """A write that fails is a BuildError that names a path in the store; what is there is right; the next run goes on."""
     store = tmp_path / "store"
-    build(corpus, tokenizer_path, store, limit=1)  # the tokenizer is there already: only shards are too large
+    build(corpus, tokenizer_path, store, max_rows=1)  # the tokenizer is there already: only shards are too large
     shutil.rmtree(store / "shards")
     (store / "manifest.json").unlink()
     arguments = [sys.executable, "-c", LIMITED, corpus, tokenizer_path, store, workers, str(size)]
@@ -775,7 +775,7 @@ def test_a_watcher_that_raises_stops_the_build(corpus, built, tokenizer_path, tm
         ({"memory": "some"}, "memory"),
         ({"progress": "loud"}, "progress"),
         ({"engine": "steam"}, "engine"),
-        ({"limit": 0}, "limit"),
+        ({"max_rows": 0}, "max_rows"),
         ({"on_error": "cry"}, "on_error"),
         ({"format": "pdf"}, "format"),
     ],
@@ -788,8 +788,8 @@ def test_wrong_options_are_named(jsonl, tokenizer_path, tmp_path, options, says)
 
 def test_reading_options_go_with_the_source(jsonl, tokenizer_path, tmp_path):
     """A Source has its options already; more of them are a usage error, not ignored."""
-    with pytest.raises(UsageError, match="limit"):
-        build(tm.read(jsonl(["a"])), tokenizer_path, tmp_path / "store", limit=1)
+    with pytest.raises(UsageError, match="text_field"):
+        build(tm.read(jsonl(["a"])), tokenizer_path, tmp_path / "store", text_field="body")
 
 
 def test_open_files_do_not_grow(corpus, tokenizer_path, tmp_path):

@@ -759,8 +759,8 @@ def test_a_trial_with_other_limits_is_another(world):
     stores = [world.build(**limit)[0] for limit in ({"max_rows": 2}, {"max_rows": 3}, {"max_documents": 3})]
     assert len({store.path for store in stores}) == 3
     assert [len(store) for store in stores] == [2, 3, 3]
-    limited, _ = world.build(limit=3)
-    assert limited.path == stores[1].path  # what tm.read calls limit
+    again, _ = world.build(max_rows=3)
+    assert again.path == stores[1].path
 
 
 def test_streams_are_known_by_what_they_hold(world):

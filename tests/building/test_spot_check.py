@@ -302,7 +302,7 @@ def test_a_trial_is_sampled_too(tmp_path, tokenizer_path, reference, plant):
     texts = corpus(tmp_path / "in", "quokka")
     plant("drops")
     with pytest.raises(DifferenceError) as caught:
-        build(tmp_path / "in", tokenizer_path, tmp_path / "out", limit=30)
+        build(tmp_path / "in", tokenizer_path, tmp_path / "out", max_rows=30)
     check_complaint(str(caught.value), texts, "drops", reference)
     assert receipts(tmp_path / "out") == []
 
@@ -570,7 +570,7 @@ def test_a_source_that_is_not_there_to_be_read_again(tmp_path, tokenizer_path, c
     elif kind == "iterable":
         build(iter(["one", "two"]), tokenizer_path, out)
     else:
-        build(write_jsonl(tmp_path / "a.jsonl", ["one", "two"]), tokenizer_path, out, limit=1)
+        build(write_jsonl(tmp_path / "a.jsonl", ["one", "two"]), tokenizer_path, out, max_rows=1)
     assert main(["verify", str(out), "--reencode", "10"]) == 3
     err = capsys.readouterr().err
     assert "no document can be encoded again" in err
@@ -610,7 +610,7 @@ os.rename(name, name + ".json")
     before = dict(os.environ)
     for engine in ("gigatoken", "reference"):
         build(source, tokenizer_path, tmp_path / engine, engine=engine, workers=2, shard_bytes="64KB")
-        build(source, tokenizer_path, tmp_path / f"{engine}-inside", engine=engine, limit=100)
+        build(source, tokenizer_path, tmp_path / f"{engine}-inside", engine=engine, max_rows=100)
         tm.load_tokenizer(tokenizer_path, engine).encode("some words")
     assert dict(os.environ) == before
     environments = [json.loads(path.read_text()) for path in seen.glob("*.json")]

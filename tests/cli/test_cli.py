@@ -88,7 +88,18 @@ def test_every_build_option_is_heard(tokenizer_path, tmp_path, capsys):
     source = tmp_path / "in.txt"
     source.write_text('{"a": "one", "b": "1"}\n{"a": "two", "b": "2"}\n{"a": 3}\n{"a": "four", "b": "4"}\n')
     command = ["build", str(source), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "--json", "-q"]
-    command += ["--format", "jsonl", "--template", r"{a}\n{b}", "--limit", "3", "--eos", "5", "--bos", "<|endoftext|>"]
+    command += [
+        "--format",
+        "jsonl",
+        "--template",
+        r"{a}\n{b}",
+        "--max-rows",
+        "3",
+        "--eos",
+        "5",
+        "--bos",
+        "<|endoftext|>",
+    ]
     command += ["--engine", "tokenizers", "--shard-bytes", "1MB", "--workers", "1", "--memory", "1GB"]
     assert main(command) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -166,7 +177,7 @@ def test_exit_codes(store, jsonl, tokenizer_path, tmp_path, capsys):
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--shard-bytes", "some"], "shard_bytes"),
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--memory", "-4"], "memory"),
         (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--eos", "<nope>"], "eos"),
-        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--limit", "0"], "max_rows"),
+        (2, ["build", source, *tokenizer, "-o", str(tmp_path / "x"), "--max-rows", "0"], "max_rows"),
         (2, ["show", str(store), "--doc", "3"], "3"),
         (3, ["build", source, *tokenizer, "-o", str(store), "--eos", "none"], "eos"),
         (3, ["info", str(tmp_path / "x")], str(tmp_path / "x")),
@@ -190,7 +201,7 @@ def test_exit_codes(store, jsonl, tokenizer_path, tmp_path, capsys):
         ["build", "x"],
         ["info"],
         ["show"],
-        ["build", "x", "-t", "y", "-o", "z", "--limit", "a"],
+        ["build", "x", "-t", "y", "-o", "z", "--max-rows", "a"],
     ],
 )
 def test_a_command_that_cannot_be_understood(arguments, capsys):
@@ -286,7 +297,7 @@ def test_info_of_an_interrupted_store(jsonl, tokenizer_path, tmp_path, capsys):
 
 
 def test_verify_of_an_interrupted_store_does_not_call_it_whole(jsonl, tokenizer_path, tmp_path, capsys):
-    """Nothing is damaged, but nothing is there either: not "every bit is as it was written"."""
+    """Nothing is damaged, but nothing is there either: not "all checksums match"."""
 
     def stop(event):
         if event.name == "started":
@@ -295,7 +306,7 @@ def test_verify_of_an_interrupted_store_does_not_call_it_whole(jsonl, tokenizer_
     with pytest.raises(KeyboardInterrupt):
         tm.build(jsonl(["a"]), tokenizer_path, tmp_path / "store", progress=stop)
     main(["verify", str(tmp_path / "store")])
-    assert "every bit is as it was written" not in capsys.readouterr().out
+    assert "all checksums match" not in capsys.readouterr().out
 
 
 def test_show(store, capsys):
@@ -391,7 +402,7 @@ def test_names_that_are_no_text(tokenizer_path, tmp_path, encoding):
 def test_verify(store, capsys):
     """A good store is called good, for people and for programs; a damaged one is not."""
     assert main(["verify", str(store)]) == 0
-    assert "every bit" in capsys.readouterr().out
+    assert "all checksums match" in capsys.readouterr().out
     assert main(["verify", str(store), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"ok": True, "repaired": False, "damaged": []}
     ids = next(path for path in (store / "shards").glob("*.npy") if ".ends" not in path.name)

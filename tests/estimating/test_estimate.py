@@ -225,8 +225,8 @@ def test_what_cannot_be_estimated_is_refused(jsonl, tmp_path, tokenizer_path):
     path = jsonl(["one"])
     with pytest.raises(UsageError, match="only once"):
         tm.estimate(iter(["a", "b"]), tokenizer_path)
-    with pytest.raises(UsageError, match="limit=3"):
-        tm.estimate(path, tokenizer_path, limit=3)
+    with pytest.raises(UsageError, match="no option 'max_rows'"):
+        tm.estimate(path, tokenizer_path, max_rows=3)
     with pytest.raises(UsageError, match="sample='1kB'"):
         tm.estimate(path, tokenizer_path, sample="1kB")
     with pytest.raises(UsageError, match="seconds=0"):

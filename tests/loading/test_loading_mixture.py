@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_reference import numbered, spread, write_store
-from test_load import EXTRA, all_ranks, hashed, whole
+from test_load import EXTRA, FIELDS, all_ranks, hashed, whole
 
 import tokenmill as tm
 from tokenmill.errors import MismatchError, UsageError
@@ -43,7 +43,7 @@ def packed(tmp_path_factory):
     for at, (name, strategy) in enumerate([("web", "best_fit"), ("code", "pad"), ("books", "concat")]):
         lengths = np.random.default_rng(at).integers(0, 25, 40).tolist()
         store = write_store(folder / name, spread(numbered(lengths, FIRST[name]), [9]))
-        found[name] = tm.pack(store, 16, strategy=strategy, extra=EXTRA, mask_labels=("padding", "first"))
+        found[name] = tm.pack(store, 16, strategy=strategy, fields=FIELDS + EXTRA, mask_labels=("padding", "first"))
     return found
 
 
@@ -265,8 +265,8 @@ def test_borders_masks_and_positions_of_mixed_batches_are_those_of_their_documen
         assert batch["max_seqlen"] == max(b - a for a, b in pairwise(borders))
         assert np.array_equal(batch["attention_mask"], documents >= 0)
         same = (documents[:, :, None] == documents[:, None, :]) & (documents >= 0)[:, :, None]
-        assert np.array_equal(batch["block_mask"], same & np.tri(width, dtype=bool))
-        assert np.array_equal(batch["block_mask_4d"][:, 0], batch["block_mask"])
+        assert np.array_equal(batch["document_mask"], same & np.tri(width, dtype=bool))
+        assert np.array_equal(batch["attention_mask_4d"][:, 0], batch["document_mask"])
         positions = np.arange(count * width) - np.repeat(begins, np.diff(borders))
         assert np.array_equal(batch["position_ids"], np.where(documents >= 0, positions.reshape(documents.shape), 0))
 
@@ -350,7 +350,7 @@ def test_views_that_are_not_alike_are_refused(views, tmp_path):
         ({"fields": "input_ids"}, "fields"),
         ({"labels": "shifted"}, "fields"),
         ({"dtype": "int32"}, "fields"),
-        ({"extra": "attention_mask"}, "fields"),
+        ({"fields": ("input_ids", "attention_mask")}, "fields"),
         ({"strategy": "pad", "buckets": (1, 2)}, "buckets"),
     ):
         other = tm.pack(store, **{"seq_len": 3, **options})

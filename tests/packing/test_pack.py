@@ -81,9 +81,9 @@ def test_indices_are_pythons(store, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_rows_asked_for_gives_arrays_without_rows(store, strategy):
-    got = tm.pack(store, 8, strategy=strategy, extra=EXTRA).rows([])
+    got = tm.pack(store, 8, strategy=strategy, fields=(*FIELDS, *EXTRA)).rows([])
     assert {name: got[name].shape for name in FIELDS} == dict.fromkeys(FIELDS, (0, 8))
-    assert (got["block_mask"].shape, got["block_mask_4d"].shape) == ((0, 8, 8), (0, 1, 8, 8))
+    assert (got["document_mask"].shape, got["attention_mask_4d"].shape) == ((0, 8, 8), (0, 1, 8, 8))
     assert got["cu_seqlens"].tolist() == [0]
 
 
@@ -117,7 +117,7 @@ WRONG = [
     ({"labels": "next"}, ["labels", "next", "same", "shifted"]),
     ({"mask_labels": ("padding", "last")}, ["mask_labels", "last", "padding", "first", "overlap"]),
     ({"fields": ("input_ids", "tokens")}, ["fields", "tokens", "input_ids", "labels", "position_ids", "document_ids"]),
-    ({"extra": ("mask",)}, ["extra", "mask", "attention_mask", "block_mask", "block_mask_4d", "cu_seqlens"]),
+    ({"fields": ("mask",)}, ["fields", "mask", "attention_mask", "document_mask", "attention_mask_4d", "cu_seqlens"]),
     ({"dtype": "int16"}, ["dtype", "int16", "int32", "int64"]),
     ({"dtype": "float32"}, ["dtype", "float32", "int32", "int64"]),
     ({"tail": "cut"}, ["tail", "cut", "keep", "drop"]),
@@ -155,7 +155,7 @@ WRONG = [
     ({"row_start": "document", "strategy": "best_fit"}, ["row_start", "long_docs", "truncate", "drop"]),
     ({"row_start": "document", "strategy": "pad"}, ["row_start", "long_docs", "truncate", "drop"]),
     ({"row_start": "document", "strategy": "windows"}, ["row_start", "long_docs", "truncate", "drop"]),
-    ({"pad_id": -1}, ["pad_id", "-1", "0", "99"]),
+    ({"pad_id": -1}, ["pad_id", "-1", "from 0 to 2147483647"]),
     ({"pad_id": 100}, ["pad_id", "100", "0", "99"]),
     ({"pad_id": 1.0}, ["pad_id", "1.0"]),
     ({"min_doc_tokens": -1}, ["min_doc_tokens", "-1", "0"]),
@@ -231,7 +231,7 @@ def test_the_fingerprint_is_of_the_tokens_and_of_what_changes_a_row(folder, tmp_
     plain = tm.pack(folder, 8).fingerprint
     assert plain == tm.pack(moved, 8).fingerprint
     assert int(plain, 16) > 0
-    for unchanged in ({"dtype": "int32"}, {"fields": ("labels",)}, {"extra": ("block_mask",)}, {"stride": 8}):
+    for unchanged in ({"dtype": "int32"}, {"fields": ("labels",)}, {"fields": ("document_mask",)}, {"stride": 8}):
         assert tm.pack(folder, 8, **unchanged).fingerprint == plain
     changes = [
         {"seq_len": 9}, {"stride": 7}, {"overlap": 2}, {"tail": "drop"}, {"row_start": "document"},
@@ -250,7 +250,7 @@ def test_the_fingerprint_is_of_the_tokens_and_of_what_changes_a_row(folder, tmp_
 
 @pytest.mark.parametrize("options", PLANNED.values(), ids=PLANNED)
 def test_a_copy_of_a_view_gives_the_same_rows(folder, options):
-    view = tm.pack(folder, 8, extra=("cu_seqlens",), fields=("labels",), dtype="int32", **options)
+    view = tm.pack(folder, 8, fields=("labels", "cu_seqlens"), dtype="int32", **options)
     for again in (copy.deepcopy(view), pickle.loads(pickle.dumps(view))):  # noqa: S301
         assert everything_but_size(again) == everything_but_size(view)
         assert again[:]["labels"].dtype == np.int32
@@ -422,7 +422,8 @@ def test_another_row_length_reads_no_source_and_runs_no_tokenizer(tmp_path, toke
         out = []
         for seq_len in (64, 100):
             for strategy in ("concat", "best_fit", "pad", "windows"):
-                view = tm.pack(store, seq_len, strategy=strategy, labels="shifted", extra=("block_mask", "cu_seqlens"))
+                view = tm.pack(store, seq_len, strategy=strategy, labels="shifted",
+                               fields=("input_ids", "document_mask", "cu_seqlens"))
                 part = view.split(a=0.5, b=0.5)["a"]
                 out.append([seq_len, strategy, view[:]["input_ids"].tolist(), view.stats.as_dict()["fill"], len(part)])
         print(json.dumps(out))

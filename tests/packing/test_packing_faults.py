@@ -116,7 +116,7 @@ def test_what_is_no_list_of_row_numbers_is_refused(folder, rows):
 
 
 def test_borders_that_int32_cannot_count_are_refused(folder):
-    view = tm.pack(folder, 2**20, strategy="pad", fields=(), extra="cu_seqlens")
+    view = tm.pack(folder, 2**20, strategy="pad", fields="cu_seqlens")
     assert view.rows([0] * 3)["cu_seqlens"][-1] == 3 * 2**20
     with pytest.raises(UsageError, match="cu_seqlens"):
         view.rows([0] * 2048)

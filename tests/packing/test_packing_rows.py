@@ -34,7 +34,7 @@ from packing_reference import (
 import tokenmill as tm
 
 FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
-EXTRA = ("attention_mask", "block_mask", "block_mask_4d", "cu_seqlens")
+EXTRA = ("attention_mask", "document_mask", "attention_mask_4d", "cu_seqlens")
 STRATEGIES = ("concat", "best_fit", "pad", "windows")
 EOS = 3
 
@@ -62,13 +62,13 @@ def same(got, want, dtype):
     np.testing.assert_array_equal(got, want, strict=True)
 
 
-def check_arrays(got, want, fields=FIELDS, extra=EXTRA, dtype="int64", row=False):
+def check_arrays(got, want, fields=(*FIELDS, *EXTRA), dtype="int64", row=False):
     """A dict of arrays has exactly the keys asked for, with the values of the reference; `row`: without the first axis."""
-    names = {*fields, *extra} | ({"max_seqlen"} if "cu_seqlens" in extra else set())
+    names = {*fields} | ({"max_seqlen"} if "cu_seqlens" in fields else set())
     assert set(got) == names
     for name in names - {"cu_seqlens", "max_seqlen"}:
         same(got[name], want[name][0] if row else want[name], dtype if name in FIELDS else "int8")
-    if "cu_seqlens" in extra:
+    if "cu_seqlens" in fields:
         same(got["cu_seqlens"], want["cu_seqlens"], "int32")
         assert int(got["max_seqlen"]) == want["max_seqlen"]
 
@@ -107,7 +107,7 @@ def check_view(view, documents, o, wanted=(), eos=EOS, numbers=None, **made):
     else:
         assert rows == rows_of(documents, o)
     assert len(view) == len(rows)
-    masks = bool({"block_mask", "block_mask_4d"} & set(made.get("extra", EXTRA)))
+    masks = bool({"document_mask", "attention_mask_4d"} & set(made.get("fields", EXTRA)))
     for i in {*range(min(5, len(rows))), *range(max(0, len(rows) - 3), len(rows))}:
         check_arrays(view[i], arrays_of(documents, o, rows, [i], eos, masks), row=True, **made)
     for some in (range(len(rows)), [i % len(rows) for i in wanted] if rows else []):
@@ -191,8 +191,8 @@ def test_rows_and_figures_are_those_of_the_contract(strategy, data):
     wanted = data.draw(st.lists(st.integers(0, 1000), max_size=5))
     event(f"{o.row_start}, {o.long_docs}, {o.labels}")
     with store_of(documents, cuts) as store:
-        extra = EXTRA if length < 50 else ("attention_mask", "cu_seqlens")
-        check_view(tm.pack(store, **o.arguments(), extra=extra), documents, o, wanted, extra=extra)
+        fields = (*FIELDS, *(EXTRA if length < 50 else ("attention_mask", "cu_seqlens")))
+        check_view(tm.pack(store, **o.arguments(), fields=fields), documents, o, wanted, fields=fields)
 
 
 MIXED = numbered([3, 11, 0, 4, 1, 6, 8, 2, 5, 0, 19, 1, 4, 7])
@@ -222,25 +222,22 @@ def test_every_layout_with_every_look(strategy):
     with store_of(MIXED, [4, 9]) as store:
         for number, layout in enumerate(layouts(strategy)):
             plain = Options(seq_len=4, **layout)
-            rows = check_view(tm.pack(store, **plain.arguments()), MIXED, plain, extra=())
+            rows = check_view(tm.pack(store, **plain.arguments()), MIXED, plain, fields=FIELDS)
             for side, mask_labels, labels in looks[number % 2 :: 2]:
                 o = Options(seq_len=4, padding_side=side, mask_labels=mask_labels, labels=labels, pad_id=7, **layout)
                 got = tm.pack(store, **o.arguments())[:]
-                check_arrays(got, arrays_of(MIXED, o, rows, range(len(rows)), EOS, False), extra=())
+                check_arrays(got, arrays_of(MIXED, o, rows, range(len(rows)), EOS, False), fields=FIELDS)
 
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_fields_extras_and_dtype_choose_what_is_made_and_change_no_value(data):
+def test_fields_and_dtype_choose_what_is_made_and_change_no_value(data):
     length, documents, cuts = data.draw(corpora(lengths=(1, 3, 5)))
     o = data.draw(options(length))
     made = {
-        "fields": tuple(data.draw(st.lists(st.sampled_from(FIELDS), unique=True))),
-        "extra": tuple(data.draw(st.lists(st.sampled_from(EXTRA), unique=True))),
+        "fields": tuple(data.draw(st.lists(st.sampled_from((*FIELDS, *EXTRA)), unique=True, min_size=1))),
         "dtype": data.draw(st.sampled_from(["int32", "int64"])),
     }
-    if not made["fields"] and not made["extra"]:
-        made["fields"] = ("input_ids",)
     with store_of(documents, cuts, data.draw(st.sampled_from(["uint16", "uint32"]))) as store:
         view = tm.pack(store, **o.arguments(), **made)
         check_view(view, documents, o, [0, 0, 2], **made)
@@ -305,7 +302,7 @@ def test_rows_of_buckets_are_as_wide_as_the_widest_asked_for():
         counted = [(width, widths.index(width), widths.count(width)) for width in (2, 5, 8, 16)]
         assert [tuple(bucket) for bucket in view.buckets] == counted
         for wanted in ([0, 1], [2, 0], [len(rows) - 1, 0]):
-            check_arrays(view.rows(wanted), arrays_of(documents, o, rows, wanted, EOS, False), extra=())
+            check_arrays(view.rows(wanted), arrays_of(documents, o, rows, wanted, EOS, False), fields=FIELDS)
 
 
 # The edges, by name.
@@ -345,7 +342,7 @@ def test_edges(corpus, length):
             for side in ("right", "left"):
                 for labels in ("same", "shifted"):
                     o = Options(**{**vars(o), **changed, "padding_side": side, "labels": labels})
-                    check_view(tm.pack(store, **o.arguments()), documents, o, [0, 1], extra=())
+                    check_view(tm.pack(store, **o.arguments()), documents, o, [0, 1], fields=FIELDS)
 
 
 def test_an_empty_store_has_no_rows_and_is_full():
@@ -364,7 +361,7 @@ def test_all_documents_dropped(strategy):
         for changed, many in (({"min_doc_tokens": 8}, 4), ({"long_docs": "drop"}, 3)):
             o = Options(seq_len=4, strategy=strategy, **changed)
             view = tm.pack(store, **o.arguments())
-            check_view(view, documents, o, extra=())
+            check_view(view, documents, o, fields=FIELDS)
             assert (view.stats.rows, view.stats.dropped, view.stats.documents_dropped) == (0, 18, many)
 
 
@@ -376,7 +373,7 @@ def test_ids_at_the_top_of_the_range(dtype, top, strategy):
     with store_of(documents, [1, 2], dtype) as store:
         for made in ("int32", "int64"):
             o = Options(seq_len=3, strategy=strategy, pad_id=top, mask_labels=(), labels="shifted")
-            check_view(tm.pack(store, **o.arguments(), dtype=made), documents, o, [0, 1], extra=(), dtype=made)
+            check_view(tm.pack(store, **o.arguments(), dtype=made), documents, o, [0, 1], fields=FIELDS, dtype=made)
 
 
 def test_the_pad_id_is_the_stores_eos_or_0():
@@ -421,7 +418,7 @@ def test_best_fit_never_cuts_a_document_that_fits_into_a_row(lengths, rows, labe
     o = Options(seq_len=10, strategy="best_fit", labels=labels)
     with store_of(documents) as store:
         view = tm.pack(store, **o.arguments())
-        check_view(view, documents, o, [0, 1], extra=())
+        check_view(view, documents, o, [0, 1], fields=FIELDS)
         assert (len(view), view.stats.documents_split) == (rows, sum(n > 10 for n in lengths))
 
 
@@ -432,7 +429,7 @@ def test_best_fit_cuts_the_parts_of_long_documents_further_where_rows_would_be_l
     o = Options(seq_len=10, strategy="best_fit", labels=labels, mask_labels=("padding", "first"))
     with store_of(documents, [3]) as store:
         view = tm.pack(store, **o.arguments())
-        check_view(view, documents, o, [0, 5], extra=())
+        check_view(view, documents, o, [0, 5], fields=FIELDS)
         assert (best_fit_rows(documents, o), len(view), view.stats.documents_split) == (20, 16, 10)
 
 

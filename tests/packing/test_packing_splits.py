@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_reference import Options, numbered, spread, write_store
-from test_packing_rows import EOS, STRATEGIES, check_view, store_of
+from test_packing_rows import EOS, FIELDS, STRATEGIES, check_view, store_of
 
 import tokenmill as tm
 from tokenmill.packing.hashing import splitmix64
@@ -161,7 +161,7 @@ def test_rows_and_figures_of_a_side_are_those_of_its_documents_alone(strategy, d
         for name, view in tm.pack(store, **o.arguments()).split(a=0.5, b=0.5).items():
             numbers = sorted(members(everybody[name]))
             mine = [documents[number] for number in numbers]
-            check_view(view, mine, o, [0, 2], numbers=numbers, extra=())
+            check_view(view, mine, o, [0, 2], numbers=numbers, fields=FIELDS)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -206,7 +206,7 @@ def test_a_copy_of_a_side_has_the_same_rows(store, strategy):
 
 
 def test_options_of_the_view_hold_for_its_sides(store):
-    view = tm.pack(store, 8, fields=("labels",), extra=("attention_mask",), dtype="int32", padding_side="left")
+    view = tm.pack(store, 8, fields=("labels", "attention_mask"), dtype="int32", padding_side="left")
     for side in view.split(**SHARES).values():
         got = side[:]
         assert set(got) == {"labels", "attention_mask"}

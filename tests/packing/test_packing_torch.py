@@ -77,7 +77,7 @@ def packed(store, **options):
     options = {
         "strategy": "best_fit",
         "mask_labels": ("padding", "first"),
-        "extra": ("block_mask_4d", "cu_seqlens"),
+        "fields": ("input_ids", "labels", "position_ids", "attention_mask_4d", "cu_seqlens"),
         **options,
     }
     view = tm.pack(store, LENGTH, **options)
@@ -90,7 +90,7 @@ def packed(store, **options):
 @pytest.mark.parametrize("labels", ["same", "shifted"])
 def test_documents_packed_cost_what_they_cost_alone(model, store, alone, labels, side):
     rows = packed(store, labels=labels, padding_side=side)
-    logits = model(rows["input_ids"], rows["position_ids"], rows["block_mask_4d"])
+    logits = model(rows["input_ids"], rows["position_ids"], rows["attention_mask_4d"])
     assert summed_loss(logits, rows["labels"], labels) == pytest.approx(alone, rel=1e-10)
 
 
@@ -98,8 +98,8 @@ def test_documents_packed_cost_what_they_cost_alone(model, store, alone, labels,
 def test_without_the_mask_the_positions_or_the_labels_they_do_not(model, store, alone, labels):
     """The equality above is not one that holds for anything."""
     rows = packed(store, labels=labels)
-    causal = torch.ones_like(rows["block_mask_4d"]).tril()
-    ids, positions, mask = rows["input_ids"], rows["position_ids"], rows["block_mask_4d"]
+    causal = torch.ones_like(rows["attention_mask_4d"]).tril()
+    ids, positions, mask = rows["input_ids"], rows["position_ids"], rows["attention_mask_4d"]
     on = torch.arange(LENGTH).expand_as(positions)
     crossing = packed(store, labels=labels, mask_labels=("padding",))["labels"]
     for wrong in (
@@ -126,14 +126,16 @@ def test_sequences_between_cu_seqlens_are_the_documents(model, store, alone, sid
 
 
 def test_block_masks_with_and_without_the_heads_axis_are_one(store):
-    rows = packed(store, extra=("block_mask", "block_mask_4d"))
-    assert torch.equal(rows["block_mask"][:, None], rows["block_mask_4d"])
+    rows = packed(store, fields=("document_mask", "attention_mask_4d"))
+    assert torch.equal(rows["document_mask"][:, None], rows["attention_mask_4d"])
 
 
 @pytest.mark.parametrize("strategy", ["concat", "best_fit", "pad", "windows"])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_a_data_loader_takes_a_view_as_it_is(store, strategy, dtype):
-    view = tm.pack(store, LENGTH, strategy=strategy, extra=("attention_mask", "block_mask"), dtype=dtype)
+    view = tm.pack(
+        store, LENGTH, strategy=strategy, fields=("input_ids", "labels", "attention_mask", "document_mask"), dtype=dtype
+    )
     batches = list(DataLoader(view, batch_size=3))
     assert len(batches) == -(-len(view) // 3)
     for at, batch in enumerate(batches):

@@ -474,8 +474,8 @@ def test_a_wrong_nested_column(tmp_path, path):
     [
         ({"format": "xml"}, "format"),
         ({"format": ""}, "format"),
-        ({"limit": 0}, "limit"),
-        ({"limit": -3}, "limit"),
+        ({"limit": 3}, "tm.read has no option 'limit'"),
+        ({"text_filed": "body"}, "'text_filed'; did you mean text_field"),
         ({"separator": ""}, "separator"),
         ({"separator": "--", "format": "jsonl"}, "separator"),
         ({"on_error": "ignore"}, "on_error"),
@@ -514,7 +514,7 @@ def test_a_template_reaches_data_and_nothing_else(tmp_path):
         ({"eos": 1 << 20}, "eos"),
         ({"eos": -1}, "eos"),
         ({"bos": "<|nope|>"}, "bos"),
-        ({"limit": 0}, "limit"),
+        ({"max_rows": 0}, "max_rows"),
     ],
     ids=str,
 )

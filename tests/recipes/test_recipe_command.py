@@ -20,6 +20,9 @@ import yaml
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import UsageError
+from tokenmill.option_types import declared
+from tokenmill.options import SplitOptions
+from tokenmill.recipes.keys import SECTIONS, SourceKeys, TokenizerKeys
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = Path(tm.__file__).parent / "recipes" / "recipe.schema.json"
@@ -70,7 +73,7 @@ def test_run_for_people(here, capsys):
     assert main(["run", "recipe.yaml", "--set", "load.global_batch_size=1000"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^web +40 +[\d,]+ +2 +\S+/stores/web$", shown, re.MULTILINE)
-    assert re.search(r"^split +rows of 32 +tokens +fill +batches an epoch$", shown, re.MULTILINE)
+    assert re.search(r"^split +rows of 32 +tokens +fill +batches per epoch$", shown, re.MULTILINE)
     assert re.search(r"^eval +\d+ +[\d,]+ +[\d.]+% +-$", shown, re.MULTILINE)
     assert "eval: a global batch of 1,000 rows is larger than the data" in shown
     assert "    loader = tm.recipe('recipe.yaml', set=['load.global_batch_size=1000']).loader('train')" in shown
@@ -89,7 +92,9 @@ def test_run_says_how_often_the_rows_of_a_source_come(here, capsys):
         assert told["times_of"][name] == pytest.approx(loader.progress()["epochs"][name], abs=1.5 / rows)
     assert told["times_of"]["code"] > 2 > 1 > told["times_of"]["web"]
     assert main(["run", "recipe.yaml", *given]) == 0
-    assert re.search(r"train: by their weights, .*: web 0\.\d times, code [23]\.\d times", capsys.readouterr().out)
+    assert re.search(
+        r"train: epochs per source, by weight: web 0\.\d, code [23]\.\d$", capsys.readouterr().out, re.MULTILINE
+    )
 
 
 def test_check_builds_nothing(here, capsys, tokenizer_path):
@@ -107,9 +112,9 @@ def test_check_builds_nothing(here, capsys, tokenizer_path):
     ("changes", "complaint"),
     [
         (["pack.seq_len=0"], "--set pack.seq_len=0: pack.seq_len: 0 is not a whole number from 1 to 2147483647"),
-        (["pack.seqlen=8"], "--set pack.seqlen=8: pack.seqlen is no key of a recipe; did you mean seq_len?"),
+        (["pack.seqlen=8"], "--set pack.seqlen=8: pack.seqlen is not a key of a recipe; did you mean seq_len?"),
         (["sources.code.path=cod/*.jsonl"], "--set sources.code.path=cod/*.jsonl: sources.code: no file matches"),
-        (["tokenizer=gone/tokenizer.json"], "tokenizer: there is no "),
+        (["tokenizer=gone/tokenizer.json"], "gone/tokenizer.json does not exist"),
         (["tokenizer=web.jsonl"], "web.jsonl is not valid JSON"),
         (["sources.web={store: gone, weight: 1}"], "--set sources.web={store: gone, weight: 1}: sources.web: "),
         (["sources.web.separator=x"], "sources.web: separator goes with plain text"),
@@ -196,7 +201,7 @@ def test_the_schema_refuses_what_a_recipe_refuses_and_takes_what_it_takes(schema
         {"sources": {"web": ["a", "b"]}},
         {"sources": {"web": {"store": "x"}, "code": "y"}},
         {"build": {"eos": None, "shard_bytes": "1.5GiB", "workers": None}},
-        {"pack": {"seq_len": 8, "mask_labels": [], "extra": "cu_seqlens"}},
+        {"pack": {"seq_len": 8, "mask_labels": [], "fields": "cu_seqlens"}},
         {"pack": {"seq_len": 8, "strategy": "pad", "mask_labels": ["first", "padding"]}},
         {"split": {"by": "folder", "train": "a"}},
         {"tokenizer": {"tokenizer_name": "x", "context_length": 32, "overlap": 3, "num_proc": None}},
@@ -229,7 +234,7 @@ def test_the_schema_refuses_what_a_recipe_refuses_and_takes_what_it_takes(schema
             name: value for name, value in recipe.items() if name != "pack" or "context_length" not in str(recipe)
         }
         assert fits(recipe, schema), changes
-        assert tm.recipe(recipe).says.sources
+        assert tm.recipe(recipe).config.sources
     for changes in bad:
         assert not fits({**whole, **changes}, schema), changes
         with pytest.raises(UsageError):
@@ -295,11 +300,9 @@ def test_the_page_runs(tmp_path, tokenizer_path):
 
 
 def test_the_page_names_every_key():
-    from tokenmill.recipes import keys
-
     page = (ROOT / "docs" / "recipes.md").read_text("utf-8") + (ROOT / "docs" / "packing.md").read_text("utf-8")
-    for table in (keys.SOURCE, keys.BUILD, keys.PACK, keys.SPLIT, keys.LOAD, keys.BLOCK):
-        for name in table:
+    for group in (SourceKeys, *SECTIONS.values(), SplitOptions, TokenizerKeys):
+        for name in declared(group):
             assert re.search(rf"`[^`\n]*\b{name}\b|^.*\b{name}: ", page, re.MULTILINE), name
 
 

@@ -189,8 +189,8 @@ def arrays_of(
     pad = o.pad_id if o.pad_id is not None else (eos or 0)
     out: dict[str, Any] = {
         name: []
-        for name in ("input_ids", "labels", "position_ids", "document_ids", "attention_mask", "block_mask",
-                     "block_mask_4d")
+        for name in ("input_ids", "labels", "position_ids", "document_ids", "attention_mask", "document_mask",
+                     "attention_mask_4d")
     }  # fmt: skip
     borders = [0]
     for i in wanted:
@@ -217,8 +217,8 @@ def arrays_of(
         owners = out["document_ids"][-1]
         if masks:
             block = [[int(j <= i and owners[j] == owners[i] != -1) for j in range(width)] for i in range(width)]
-            out["block_mask"].append(block)
-            out["block_mask_4d"].append([block])
+            out["document_mask"].append(block)
+            out["attention_mask_4d"].append([block])
         for at in range(1, width + 1):
             if at == width or owners[at] != owners[at - 1]:
                 borders.append((len(out["input_ids"]) - 1) * width + at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,83 +14,51 @@ from tokenmill.building.executors.base import Executor
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.publish import sweep
 from tokenmill.building.reporting import EventSink, listener_for
-from tokenmill.building.request import BuildRequest, ask
+from tokenmill.building.request import BuildRequest, request_for
 from tokenmill.building.sequence import Build, up_to_date
 from tokenmill.building.source_index import SourceIndex, unchanged
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.events import Explained, Listener
 from tokenmill.io.lock import build_lock
+from tokenmill.option_types import takes
+from tokenmill.options import BuildArguments
 from tokenmill.reading import check_fields, text_weight
 from tokenmill.store import Store, files_are_complete
 
 
-def build(
-    source: Any,
-    tokenizer: Any,
-    out: str | os.PathLike[str] | None = None,
-    *,
-    eos: str | int | None = "auto",
-    bos: str | int | None = None,
-    shard_bytes: str | int | None = None,
-    workers: int | None = None,
-    memory: str | int | None = None,
-    engine: str | None = None,
-    special_tokens: str | None = None,
-    max_rows: int | None = None,
-    max_documents: int | None = None,
-    max_tokens: int | None = None,
-    force: bool = False,
-    rehash: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-    progress: str | Listener | None = None,
-    **reading: Any,
-) -> Store:
-    """Tokenize a corpus into a store at `out`, or finish one that was begun, or say that it is up to date.
+@takes(BuildArguments)
+def build(source: Any, arguments: BuildArguments) -> Store:
+    """Tokenize a corpus into a store at `out`, finish one that was begun, or report that it is up to date.
 
-    `source` is what `tm.read` takes, or what it returns; its options (`text_field`, `format`, `template`, `separator`, `limit`,
-    `on_error`) may be given here. Without `out` the store is in the cache (`cache_dir`, or TOKENMILL_CACHE, or
-    ~/.cache/tokenmill), found by what it holds; of many processes that ask at once, one builds and the others wait. Runs on
-    one worker process per physical core (`workers=0`: inside this process) and within `memory` (half of what is free, unless
-    said). `progress` is "auto", "bar", "plain", "quiet" or "verbose", or a function that gets each event.
+    `source` is what `tm.read` takes, with options of `tm.read` here if needed, or what it returns. `tokenizer` is what
+    `tm.load_tokenizer` takes. Without `out` the store is in the cache, found by its content; if several processes ask for it
+    at once, one builds and the others wait. `progress` may be a function that receives each event.
 
-    `engine` is "auto" (the fastest that proves itself on this tokenizer and a sample of this corpus), "reference" or an
-    engine's name. `special_tokens` says what the names of special tokens in the text become: "parse" (their ids), "text"
-    (ordinary text: nobody forges a document's end) or "error" (the build stops there). A document that begins with `bos`
-    does not get another.
+    With `engine="auto"` the fastest engine is used that gives the ids of the reference on this tokenizer and a sample of
+    this corpus. With `special_tokens="text"` no document can forge the end of another. A document that begins with `bos`
+    does not get a second one.
 
-    Whether a file changed is told by its size, times and inode, and where those differ by its content; `rehash` compares the
-    content of every file. `force` makes everything anew. `max_rows`, `max_documents` and `max_tokens` stop early, for a
-    trial, which is never taken for the whole.
+    Changed files are recognized by size, times and inode, and if those differ by content; `rehash` compares the content of
+    every file. `max_rows`, `max_documents` and `max_tokens` make a trial, which is never taken for the whole.
 
-    The store's bytes depend on the input, the tokenizer and `shard_bytes` (32MB; 1MB for slow Python tokenizers) alone.
-    Input files that cannot be read are left out: the store then says `complete == False`, `failed` names them, and the
-    next build tries just those again.
+    The bytes of the store depend only on the input, the tokenizer and `shard_bytes`. Input files that cannot be read are left
+    out: then `store.complete` is False, `store.failed` names them, and the next build tries them again.
     """
-    if out is not None and cache_dir is not None:
+    return build_store(source, arguments)
+
+
+def build_store(source: Any, arguments: BuildArguments, *, temporary: bool = True) -> Store:
+    """`tm.build`. If the cache cannot be written, the store is built for this process alone, or, without `temporary`,
+    BuildError is raised."""
+    if arguments.out is not None and arguments.cache_dir is not None:
         raise UsageError("out and cache_dir exclude each other: a store is in a folder of yours, or in the cache")
-    asked = ask(
-        source,
-        tokenizer,
-        reading,
-        eos=eos,
-        bos=bos,
-        shard_bytes=shard_bytes,
-        workers=workers,
-        memory=memory,
-        engine=engine,
-        special_tokens=special_tokens,
-        max_rows=max_rows,
-        max_documents=max_documents,
-        max_tokens=max_tokens,
-        force=force,
-        rehash=rehash,
-    )
-    if out is not None:
-        return build_in(Path(out), asked, progress)
+    asked = request_for(source, arguments)
+    if arguments.out is not None:
+        return build_in(Path(arguments.out), asked, arguments.progress)
     from tokenmill.building.cache.store_cache import build_cached
 
-    return build_cached(asked, cache_dir, progress)
+    return build_cached(asked, arguments.cache_dir, arguments.progress, for_this_run=temporary)
 
 
 def build_in(folder: Path, asked: BuildRequest, progress: str | Listener | None) -> Store:

@@ -28,6 +28,8 @@ from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import CorruptError, DifferenceError, MismatchError, TokenmillError
 from tokenmill.events import Comparing, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io.atomic import writing
+from tokenmill.option_types import values_of
+from tokenmill.options import ReadOptions
 from tokenmill.reading import Piece, Source, text_weight
 from tokenmill.store import Manifest, Store, columns_with, files_are_complete, is_done, link_shard, read_receipt
 from tokenmill.store.manifest import TRIAL
@@ -342,11 +344,7 @@ class Build:
         return TaskContext(
             shards=str(self.shards),
             build_key=self.making,
-            format=source.format,
-            text_field=source.text_field,
-            template=source.template,
-            separator=source.separator,
-            on_error=source.on_error,
+            reading=values_of(ReadOptions, source),
             tokenizer=str(self.folder / "tokenizer"),
             python_class=tokenizer.definition.python_class,
             python_path=sys.path if tokenizer.definition.python_class else [],

@@ -105,15 +105,7 @@ class TaskRunner:
     def __init__(self, context: TaskContext, live: Any = None) -> None:
         self.context = context
         self._shards = Path(context.shards)
-        self._source = Source(
-            files=(),
-            inputs=(),
-            format=context.format,
-            text_field=context.text_field,
-            template=context.template,
-            separator=context.separator,
-            on_error=context.on_error,
-        )
+        self._source = Source(files=(), inputs=(), **context.reading)
         sys.path += [entry for entry in context.python_path if entry not in sys.path]
         definition = load_definition(Path(context.tokenizer), context.python_class)
         if definition is None:

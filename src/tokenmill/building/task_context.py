@@ -19,12 +19,7 @@ class TaskContext:
 
     shards: str  # folder the shards are written to
     build_key: str  # what shard names depend on beside the content of the input
-    # Reading.
-    format: str
-    text_field: str
-    template: str | None
-    separator: str | None
-    on_error: str
+    reading: dict[str, Any]  # values of ReadOptions
     # Tokenizing.
     tokenizer: str  # folder with the tokenizer's files
     python_class: str | None  # of a tokenizer written in Python

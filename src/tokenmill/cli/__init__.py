@@ -18,10 +18,10 @@ INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+    """Run a command and return its exit code."""
     options = parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a file name need not be text
+        if isinstance(stream, io.TextIOWrapper):  # file names may not be valid text
             stream.reconfigure(errors="backslashreplace")
     try:
         return int(options.run(options))
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tokenmill: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\nstopped. Every finished shard is kept: run the same command to go on", file=sys.stderr)
+        print("\nstopped. Finished shards are kept: run the command again to resume", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
@@ -37,9 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command and flag."""
+    """The parser with every command and flag."""
     top = argparse.ArgumentParser(
-        prog="tokenmill", description="Raw text to a verified token store, once, at the speed of the fastest engine."
+        prog="tokenmill",
+        description="Turn raw text into a verified token store, once, at the speed of the fastest tokenizer engine.",
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -1,4 +1,4 @@
-"""So that `python -m tokenmill.cli` is the command line too."""
+"""`python -m tokenmill.cli` runs the command line."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.build import add_reading, add_what, source_of
-from tokenmill.cli.types import count
+from tokenmill.cli.flags import add_corpus, add_json, add_options, count, given_options
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human, printable
+from tokenmill.options import ReadOptions
 
 if TYPE_CHECKING:
     from tokenmill.encoding import Tokenizer
@@ -32,18 +32,19 @@ def add(commands: Any) -> None:
         " of all of it into a temporary store.",
     )
     command.set_defaults(run=_bench)
-    add_what(command)
-    add_reading(command)
+    add_corpus(command)
+    add_options(command.add_argument_group("reading"), ReadOptions)
     command.add_argument(
         "--rounds", type=count, default=3, metavar="N", help="repetitions; the best of each counts (3)"
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_json(command)
 
 
 def _bench(options: argparse.Namespace) -> int:
     from tokenmill.encoding import load_tokenizer
+    from tokenmill.reading import read
 
-    source = source_of(options)
+    source = read(*options.source, **given_options(options, ReadOptions))
     if source.streams:
         raise UsageError("bench reads its text several times: give files, not standard input")
     tokenizer = load_tokenizer(options.tokenizer)

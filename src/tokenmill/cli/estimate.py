@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.build import add_reading, add_tokens, add_what, source_of
+from tokenmill.cli.flags import add_corpus, add_json, add_options, given_options
 from tokenmill.formatting import printable
+from tokenmill.options import EstimateArguments, ReadOptions, SampleOptions, TokenOptions
 
 if TYPE_CHECKING:
     from tokenmill.estimating.api import Estimate
@@ -16,34 +17,21 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "estimate",
-        help="from a sample, in seconds: tokens, disk and time of a build, and what is odd about the text",
-        description="From a sample, in seconds: what a build would give and take, and what is worth mending before it.",
+        help="estimate tokens, disk space and time of a build from a sample, in seconds",
+        description="Estimate the result and the cost of a build from a sample, and warn about problems in the text.",
     )
     command.set_defaults(run=_estimate)
-    add_what(command)
-    add_reading(command)
-    add_tokens(command)
-    sampling = command.add_argument_group("sampling")
-    sampling.add_argument("--sample", default="32MB", metavar="SIZE", help="text to encode, from all over (32MB)")
-    sampling.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="for reading and encoding it; less is taken then (5)"
-    )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    add_corpus(command)
+    add_options(command.add_argument_group("reading"), ReadOptions)
+    add_options(command.add_argument_group("tokens"), TokenOptions)
+    add_options(command.add_argument_group("sampling"), SampleOptions)
+    add_json(command)
 
 
 def _estimate(options: argparse.Namespace) -> int:
     from tokenmill.estimating.api import estimate
 
-    found = estimate(
-        source_of(options),
-        options.tokenizer,
-        eos=options.eos,
-        bos=options.bos,
-        special_tokens=options.special_tokens,
-        engine=options.engine,
-        sample=options.sample,
-        seconds=options.seconds,
-    )
+    found = estimate(tuple(options.source), options.tokenizer, **given_options(options, EstimateArguments))
     print(json.dumps(found.as_dict(), indent=1) if options.json else printable(_table(found)))
     return 0
 
@@ -52,14 +40,14 @@ def _table(found: Estimate) -> str:
     from tokenmill.formatting import human, human_time, some
 
     about = "" if found.exact else "about "
-    between = "counted" if found.exact else f"between {_short(found.low)} and {_short(found.high)}, 19 times of 20"
+    between = "counted" if found.exact else f"95% interval: {_short(found.low)} to {_short(found.high)}"
     quantiles = found.quantiles
-    spread = f"; half have up to {quantiles[0.5]:,}, 1 in 20 more than {quantiles[0.95]:,}" if quantiles else ""
-    head = f"; {found.head_share:.0%} of the input lies behind heads and was not seen" if found.head_share else ""
+    spread = f"; median {quantiles[0.5]:,}, p95 {quantiles[0.95]:,}" if quantiles else ""
+    head = f"; {found.head_share:.0%} of the input is beyond the heads that were read" if found.head_share else ""
     rows = [
         ("tokens", f"{about}{f'{found.tokens:,}' if found.exact else _short(found.tokens)} ({between})"),
         ("documents", f"{about}{found.documents:,}, {found.tokens_per_document:,.0f} tokens each{spread}"),
-        ("text", f"{about}{human(found.text_bytes)}, {found.bytes_per_token:.2f} bytes a token"),
+        ("text", f"{about}{human(found.text_bytes)}, {found.bytes_per_token:.2f} bytes per token"),
         ("source", f"{human(found.source_bytes)} in {some(found.files, 'file')}"),
         ("store", f"{about}{human(found.disk_bytes)} on disk, ids as {found.dtype}"),
         (
@@ -78,7 +66,7 @@ def _table(found: Estimate) -> str:
 
 
 def _short(number: int) -> str:
-    """A number with the digits that an estimate has."""
+    """A number rounded to the four digits an estimate is good for."""
     for unit, size in (("trillion", 10**12), ("billion", 10**9), ("million", 10**6)):
         if number >= size:
             return f"{number / size:.4g} {unit}"

@@ -7,37 +7,28 @@ import json
 import sys
 from typing import Any
 
-from tokenmill.cli.types import widths
+from tokenmill.cli.flags import add_json, add_options, given_options
 from tokenmill.formatting import printable
-
-PACK_OPTIONS = ("stride", "overlap", "tail", "row_start", "buckets", "long_docs", "min_doc_tokens")
+from tokenmill.options import LayoutOptions, PackOptions
 
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "pack",
-        help="what rows for training would cost: padding, tokens lost, documents split",
-        description="Plan rows for training and show what they cost. No token is copied; the plan is kept for tm.pack.",
+        help="show what rows for training cost: padding, tokens lost, documents split",
+        description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan.",
     )
     command.set_defaults(run=_pack)
     command.add_argument("store", help="folder of the store")
-    command.add_argument("--seq-len", type=int, required=True, metavar="L", help="positions of a row")
-    which = command.add_mutually_exclusive_group()
-    which.add_argument("--strategy", metavar="NAME", help="concat, best_fit, pad or windows (concat)")
-    which.add_argument("--compare", action="store_true", help="every strategy, side by side")
-    rows = command.add_argument_group("rows")
-    rows.add_argument("--stride", type=int, metavar="N", help="concat, windows: tokens from row to row (L)")
-    rows.add_argument("--overlap", type=int, metavar="N", help="the same the other way: tokens that rows share (0)")
-    rows.add_argument("--tail", metavar="WHAT", help="concat: keep or drop a last row that is not full (keep)")
-    rows.add_argument(
-        "--row-start", metavar="WHERE", help="anywhere, or document: cut off what crosses a row's end (anywhere)"
+    add_options(command, PackOptions, only=["seq_len"])
+    strategy = command.add_mutually_exclusive_group()
+    add_options(strategy, LayoutOptions, only=["strategy"])
+    strategy.add_argument("--compare", action="store_true", help="show all strategies side by side")
+    add_options(command.add_argument_group("rows"), LayoutOptions, skip=["strategy"])
+    command.add_argument(
+        "--plot", metavar="FILE", help="also draw a chart, as .png or .svg (pip install 'tokenmill[plot]')"
     )
-    rows.add_argument("--buckets", type=widths, metavar="N,N", help="pad: shorter widths for short rows, as 128,512")
-    documents = command.add_argument_group("documents")
-    documents.add_argument("--long-docs", metavar="WHAT", help="longer than a row: split, truncate or drop (split)")
-    documents.add_argument("--min-doc-tokens", type=int, metavar="N", help="leave out documents with fewer tokens (0)")
-    command.add_argument("--plot", metavar="FILE", help="also draw it, as .png or .svg (pip install 'tokenmill[plot]')")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    add_json(command)
 
 
 def _pack(options: argparse.Namespace) -> int:
@@ -49,8 +40,8 @@ def _pack(options: argparse.Namespace) -> int:
     if options.plot is not None:
         check_picture(options.plot)
     store = open_store(options.store)
-    given = {name: getattr(options, name) for name in PACK_OPTIONS if getattr(options, name) is not None}
-    strategy = "concat" if options.strategy is None else options.strategy
+    given = given_options(options, LayoutOptions)
+    strategy = given.pop("strategy", "concat")
     if options.compare:
         packed = compare(store, options.seq_len, given)
         facts: Any = [one.as_dict() for one in packed]
@@ -63,5 +54,5 @@ def _pack(options: argparse.Namespace) -> int:
     print(json.dumps(facts, indent=1) if options.json else printable(table))
     if options.plot is not None:
         draw(packed, options.plot)
-        print(printable(f"drawn: {options.plot}"), file=sys.stderr)
+        print(printable(f"chart written to {options.plot}"), file=sys.stderr)
     return 0

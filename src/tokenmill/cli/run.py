@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.cli.build import failed_files
+from tokenmill.cli.flags import add_json
 from tokenmill.errors import UsageError
 from tokenmill.formatting import printable
 
@@ -15,8 +16,8 @@ from tokenmill.formatting import printable
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
-        help="a recipe: one YAML file from sources to batches",
-        description="Build or find the stores of a recipe, plan its rows, and say what there is and how to load it.",
+        help="run a recipe: one YAML file from sources to batches",
+        description="Build or find the stores of a recipe, plan its rows, and show the result and how to load it.",
     )
     command.set_defaults(run=_run)
     command.add_argument("recipe", nargs="?", help="the YAML file; paths in it are relative to its folder")
@@ -25,13 +26,13 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a key with another value, as pack.seq_len=8192; the value is YAML. May be repeated",
+        help="set a key, such as pack.seq_len=8192; the value is YAML. May be repeated",
     )
     command.add_argument(
-        "--check", action="store_true", help="check the recipe, its files and its tokenizer's name; build nothing"
+        "--check", action="store_true", help="check the recipe, its files and the name of its tokenizer; build nothing"
     )
     command.add_argument("--schema", action="store_true", help="print the JSON Schema of recipes, for editors")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    add_json(command)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -45,22 +46,19 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("name the recipe: tokenmill run recipe.yaml")
     recipe = recipes.recipe(options.recipe, set=options.set)
     if options.check:
-        found = overview.check(recipe)
-        unseen = "" if found["tokenizer_found"] else f"; {found['tokenizer']} was not looked up"
-        print(json.dumps(found, indent=1) if options.json else printable(f"ok: {_found(found['sources'])}{unseen}"))
+        facts = overview.check(recipe)
+        unchecked = "" if facts["tokenizer_found"] else f"; {facts['tokenizer']} was not looked up"
+        text = f"ok: {_inputs(facts['sources'])}{unchecked}"
+        print(json.dumps(facts, indent=1) if options.json else printable(text))
         return 0
-    told = overview.facts(recipe)
-    told["python"] = overview.python(options.recipe, options.set, next(iter(told["splits"])))
-    if options.json:
-        print(json.dumps(told, indent=1))
-    else:
-        print(
-            printable("\n".join([overview.table(told), "", "in Python:", *(f"    {line}" for line in told["python"])]))
-        )
-    return failed_files(sum(source["failed"] for source in told["sources"].values()))
+    facts = overview.facts(recipe)
+    facts["python"] = overview.python(options.recipe, options.set, next(iter(facts["splits"])))
+    text = "\n".join([overview.table(facts), "", "in Python:", *(f"    {line}" for line in facts["python"])])
+    print(json.dumps(facts, indent=1) if options.json else printable(text))
+    return failed_files(sum(source["failed"] for source in facts["sources"].values()))
 
 
-def _found(sources: dict[str, Any]) -> str:
+def _inputs(sources: dict[str, Any]) -> str:
     from tokenmill.formatting import human, some
 
     return ", ".join(

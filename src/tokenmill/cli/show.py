@@ -7,29 +7,29 @@ import json
 import sys
 from typing import Any
 
-from tokenmill.cli.types import token_range
+from tokenmill.cli.flags import token_range
 from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "show",
-        help="documents as tokens, text and origin",
+        help="show documents: origin, ids and text",
         description="Show documents: where each came from, its ids and its text.",
     )
     command.set_defaults(run=_show)
     command.add_argument("store", help="folder of the store")
     command.add_argument(
-        "--doc", type=int, nargs="+", default=[0], metavar="N", help="documents, from 0; -1 is the last (0)"
+        "--doc", type=int, nargs="+", default=[0], metavar="N", help="numbers of documents, from 0; -1 is the last (0)"
     )
     command.add_argument(
         "--tokens",
         type=token_range,
         default=slice(0, 200),
         metavar="N",
-        help="so many ids of each, or a range of them, as 1000:1200 (200)",
+        help="show the first N ids of each, or a range such as 1000:1200 (200)",
     )
-    command.add_argument("--json", action="store_true", help="as JSON, a line each")
+    command.add_argument("--json", action="store_true", help="print a line of JSON for each document")
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -46,22 +46,13 @@ def _show(options: argparse.Namespace) -> int:
             print(f"tokenmill: {error}", file=sys.stderr)
             return 2
         start, stop, _ = options.tokens.indices(len(ids))
-        some = ids[start:stop].tolist()
-        text = tokenizer.decode(ids, start, stop)
+        shown_ids, text = ids[start:stop].tolist(), tokenizer.decode(ids, start, stop)
         if options.json:
-            print(
-                json.dumps(
-                    {"document": number, "file": file, "row": row, "tokens": len(ids), "ids": some, "text": text}
-                )
-            )
+            facts = {"document": number, "file": file, "row": row, "tokens": len(ids), "ids": shown_ids, "text": text}
+            print(json.dumps(facts))
             continue
-        cut = len(ids) > stop
-        more = f" ... and {len(ids) - stop:,} more" if cut else ""
-        since = f" from {start:,}" if start else ""
-        number %= len(store)
-        print(
-            printable(
-                f"document {number}: {file}, row {row}; {len(ids):,} tokens{since}\n{some}{more}\n{text}{' ...' if cut else ''}\n"
-            )
-        )
+        first = f" from {start:,}" if start else ""
+        more, dots = (f" ... and {len(ids) - stop:,} more", " ...") if len(ids) > stop else ("", "")
+        head = f"document {number % len(store)}: {file}, row {row}; {len(ids):,} tokens{first}"
+        print(printable(f"{head}\n{shown_ids}{more}\n{text}{dots}\n"))
     return 0

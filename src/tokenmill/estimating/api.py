@@ -14,6 +14,8 @@ from tokenmill.estimating.findings import Finding, equal_files, only_heads, unre
 from tokenmill.estimating.survey import Survey
 from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
+from tokenmill.option_types import given_of, takes
+from tokenmill.options import EstimateArguments, ReadOptions
 from tokenmill.reading import Source, check_fields, read, text_weight
 
 LEAST_SAMPLE = 64 << 10
@@ -64,34 +66,20 @@ class Estimate:
         return {**asdict(self), **means, "quantiles": quantiles, "warnings": [one.as_dict() for one in self.warnings]}
 
 
-def estimate(
-    source: Any,
-    tokenizer: Any,
-    *,
-    eos: str | int | None = "auto",
-    bos: str | int | None = None,
-    special_tokens: str | None = None,
-    engine: str | None = None,
-    sample: str | int = "32MB",
-    seconds: float = 5.0,
-    **reading: Any,
-) -> Estimate:
-    """Estimate what `build` with the same arguments would produce, from about `sample` of text from all over the corpus.
+@takes(EstimateArguments)
+def estimate(source: Any, options: EstimateArguments) -> Estimate:
+    """What `build` with the same arguments would produce, from about `sample` of text, read all over the corpus.
 
-    Takes about `seconds` for reading and encoding, whatever the size of the corpus, plus the time to load the tokenizer
-    and, the first time, to test its engines. A corpus smaller than the sample is counted, not estimated. The sample is the
-    same every time, unless the time is up before it was read. Nothing is written but the heads of compressed files: up to
-    256 MB of text, in a temporary folder.
+    Takes about `seconds` for reading and encoding, whatever the size of the corpus, plus the time to load the tokenizer; its
+    engines are compared first if they never were. A corpus smaller than the sample is counted, not estimated. The sample is
+    the same every time, unless the time is up before it is read. Nothing is written except the heads of compressed files:
+    up to 256 MB of text, in a temporary folder.
     """
-    sample_bytes = parse_size(sample, "sample")
-    if sample_bytes < LEAST_SAMPLE:
-        raise UsageError(f"sample={sample!r} is less than 64KiB; a few MB are usual")
-    if not seconds > 0:
-        raise UsageError(f"seconds={seconds} must be more than 0")
-    source = without_own_files(_checked_source(source, reading))
-    loaded = load_tokenizer(tokenizer, engine, special_tokens)
+    sample_bytes, seconds = parse_size(options.sample, "sample"), options.seconds
+    source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
+    loaded = load_tokenizer(options.tokenizer, options.engine, options.special_tokens)
     check_fields(source)
-    around = loaded.resolve("bos", bos), loaded.resolve("eos", eos)
+    around = loaded.resolve("bos", options.bos), loaded.resolve("eos", options.eos)
     if sum(map(text_weight, source.files)) <= sample_bytes:
         encoded = EncodedSample(loaded, around)
         with Survey(source, sample_bytes, seconds, everything=True) as survey:

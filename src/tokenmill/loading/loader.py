@@ -18,6 +18,7 @@ from tokenmill.loading.order import Numbers
 from tokenmill.loading.samples import Samples, Span
 
 VERSION = 1
+NOT_STACKED = {"document_mask", "attention_mask_4d", "cu_seqlens"}  # arrays that are made for one batch at a time
 ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # small batches are made together, up to this size
 
 
@@ -226,7 +227,7 @@ class Loader:
     @property
     def _at_once(self) -> int:
         """Batches that are made together: more than one only if every array has one entry per row."""
-        stackable = not self.samples.buckets and not {*self.samples.row_format.extra} - {"attention_mask"}
+        stackable = not self.samples.buckets and NOT_STACKED.isdisjoint(self.samples.row_format.fields)
         at_once = min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size
         return max(1, at_once) if stackable else 1
 

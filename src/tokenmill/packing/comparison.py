@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.formatting import percent
+from tokenmill.option_types import declared
+from tokenmill.options import LayoutOptions, Strategy
+from tokenmill.packing.api import pack
 from tokenmill.packing.layout import ONLY_FOR
 from tokenmill.packing.stats import Stats, counted
-from tokenmill.packing.view import pack
 from tokenmill.store import Store
 
 # The strategies for which an option makes a difference. Where no document is split, all rows start at a document anyway.
@@ -52,7 +54,7 @@ def compare(store: Store, seq_len: int, given: dict[str, Any]) -> list[Packed]:
     pad's rows, so the default here is an overlap of a quarter.
     """
     has_stride = "stride" in given or "overlap" in given
-    variants: list[tuple[str, dict[str, Any]]] = [("concat", {})]
+    variants: list[tuple[Strategy, dict[str, Any]]] = [("concat", {})]
     if not has_stride and "row_start" not in given:
         variants.append(("concat", {"row_start": "document"}))
     variants.append(("best_fit", {}))
@@ -67,7 +69,7 @@ def compare(store: Store, seq_len: int, given: dict[str, Any]) -> list[Packed]:
 
 
 def measure(
-    store: Store, seq_len: int, strategy: str, options: dict[str, Any], left_out: tuple[str, ...] = ()
+    store: Store, seq_len: int, strategy: Strategy, options: dict[str, Any], left_out: tuple[str, ...] = ()
 ) -> Packed:
     """Pack a store in one way, and time it."""
     start = time.perf_counter()
@@ -130,7 +132,7 @@ def _option_cell(packed: Packed, option: str) -> str:
         return _option_text(packed.options[option])
     if packed.strategy not in _RELEVANT_FOR.get(option, (packed.strategy,)) or option in packed.left_out:
         return "-"
-    default = {**(pack.__kwdefaults__ or {}), "stride": packed.stats.seq_len, "overlap": 0}[option]
+    default = {"stride": packed.stats.seq_len, "overlap": 0}.get(option, declared(LayoutOptions)[option].default)
     return "none" if default is None else _option_text(default)
 
 

@@ -1,40 +1,33 @@
-"""What may be asked of a packing, checked before anything is done."""
+"""The options of a packing, resolved: which tokens go into which row, and which arrays a row has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from tokenmill.errors import UsageError
 from tokenmill.formatting import whole_number
+from tokenmill.option_types import values_of
+from tokenmill.options import FIELDS, LONGEST, Field, LabelMask, LayoutOptions, PackOptions, RowOptions
 
-STRATEGIES = ("concat", "best_fit", "pad", "windows")
-FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
-EXTRA = ("attention_mask", "block_mask", "block_mask_4d", "cu_seqlens")
-MASK_LABELS = ("padding", "first", "overlap")
-LONGEST = 2**31 - 1
 ONLY_FOR = {  # the options that not every strategy takes
     "stride": ("concat", "windows"),
     "overlap": ("concat", "windows"),
     "tail": ("concat",),
     "buckets": ("pad",),
 }
+WITHOUT_DOCUMENTS = {"input_ids", "labels", "attention_mask"}  # arrays that do not depend on where documents begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which tokens go into which row: all that a plan depends on beside the store."""
+@dataclass(frozen=True, kw_only=True)
+class Layout(LayoutOptions):
+    """Which tokens go into which row: everything a plan depends on besides the store. `overlap` is resolved into `stride`."""
 
     seq_len: int
-    strategy: str
     stride: int
-    tail: str
-    row_start: str
-    long_docs: str
-    min_doc_tokens: int
-    buckets: tuple[int, ...]
+    buckets: tuple[int, ...] = ()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -43,132 +36,94 @@ class Layout:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether no document is left out or cut short, as far as these options go."""
+        """Whether these options leave out or cut short no document."""
         return self.min_doc_tokens <= 1 and self.long_docs == "split"
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "overlap"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowFormat:
-    """How a row is shown: what changes its arrays, but not which tokens it holds."""
+@dataclass(frozen=True, kw_only=True)
+class RowFormat(RowOptions):
+    """The arrays of a row. They do not change which tokens it holds."""
 
-    padding_side: str
     pad_id: int
-    labels: str
-    mask_labels: tuple[str, ...]
-    fields: tuple[str, ...]
-    extra: tuple[str, ...]
-    dtype: str
+    mask_labels: tuple[LabelMask, ...]
+    fields: tuple[Field, ...]
+    dtype: Literal["int64", "int32"]
 
-    tells_documents: bool  # whether arrays other than labels depend on where documents begin
+    @cached_property
+    def plain_fields(self) -> tuple[Field, ...]:
+        """The arrays with one number of the chosen dtype per position."""
+        return tuple(name for name in self.fields if name in FIELDS)
+
+    @cached_property
+    def tells_documents(self) -> bool:
+        """Whether arrays other than labels depend on where documents begin."""
+        return not WITHOUT_DOCUMENTS.issuperset(self.fields)
 
 
-def checked_layout(
-    seq_len: Any,
-    strategy: Any,
-    stride: Any,
-    overlap: Any,
-    tail: Any,
-    row_start: Any,
-    long_docs: Any,
-    min_doc_tokens: Any,
-    buckets: Any,
-) -> Layout:
-    """The layout these arguments mean; what they cannot mean is a UsageError."""
-    seq_len = whole_number("seq_len", seq_len, 1, LONGEST)
-    strategy = _one_of("strategy", strategy, STRATEGIES)
-    given = {"stride": stride, "overlap": overlap, "tail": None if tail == "keep" else tail, "buckets": buckets}
-    for name, where in ONLY_FOR.items():
-        if given[name] is not None and strategy not in where:
+def layout_of(options: PackOptions) -> Layout:
+    """The layout that the options describe. Options that exclude each other raise UsageError."""
+    _check_strategy(options)
+    stride, seq_len = _stride(options), options.seq_len
+    if options.row_start == "document":
+        _check_row_start(options, stride)
+    values = {**values_of(LayoutOptions, options), "overlap": None, "buckets": _buckets(options)}
+    return Layout(**{**values, "seq_len": seq_len, "stride": stride})
+
+
+def row_format_of(options: PackOptions, *, eos_id: int | None, vocab_size: int) -> RowFormat:
+    """The row format that the options describe, for a tokenizer."""
+    values = values_of(RowOptions, options)
+    if not values["fields"]:
+        raise UsageError("fields is empty: a row needs at least one array, such as input_ids")
+    if options.pad_id is None:
+        values["pad_id"] = eos_id or 0
+    else:
+        whole_number("pad_id", options.pad_id, 0, max(vocab_size, 1) - 1)
+    if options.dtype == "int32" and vocab_size > LONGEST:
+        raise UsageError(f"dtype='int32' cannot hold the ids of a vocabulary of {vocab_size:,}; use 'int64'")
+    return RowFormat(**{**values, "mask_labels": values["mask_labels"] or (), "dtype": options.dtype})
+
+
+def _check_strategy(options: PackOptions) -> None:
+    """Refuse options that the strategy does not take."""
+    for name, strategies in ONLY_FOR.items():
+        value = getattr(options, name)
+        if value not in (None, "keep") and options.strategy not in strategies:
             raise UsageError(
-                f"{name}={given[name]!r} is for strategy {' and '.join(map(repr, where))}, not for {strategy!r};"
+                f"{name}={value!r} is for strategy {' and '.join(map(repr, strategies))}, not for {options.strategy!r};"
                 " leave it out"
             )
-    tail = _one_of("tail", tail, ("keep", "drop"))
-    row_start = _one_of("row_start", row_start, ("anywhere", "document"))
-    long_docs = _one_of("long_docs", long_docs, ("split", "truncate", "drop"))
-    if stride is not None and overlap is not None:
-        raise UsageError("stride and overlap say the same thing (stride = seq_len - overlap); give one of them")
-    if overlap is not None:
-        stride = seq_len - whole_number("overlap", overlap, 0, seq_len - 1)
-    stride = seq_len if stride is None else whole_number("stride", stride, 1, seq_len)
-    if row_start == "document" and strategy == "concat" and stride != seq_len:
+
+
+def _stride(options: PackOptions) -> int:
+    if options.stride is not None and options.overlap is not None:
+        raise UsageError("stride and overlap mean the same (stride = seq_len - overlap); give one of them")
+    if options.overlap is not None:
+        return options.seq_len - whole_number("overlap", options.overlap, 0, options.seq_len - 1)
+    return options.seq_len if options.stride is None else whole_number("stride", options.stride, 1, options.seq_len)
+
+
+def _check_row_start(options: PackOptions, stride: int) -> None:
+    """Refuse what cannot be combined with rows that start at documents."""
+    if options.strategy == "concat":
+        if stride != options.seq_len:
+            raise UsageError(
+                "row_start='document' decides where each row starts, so stride and overlap have no effect; leave them out"
+            )
+    elif options.long_docs == "split":
         raise UsageError(
-            "row_start='document' chooses where each row starts, so it goes without stride and overlap; leave one out"
+            f"row_start='document' with strategy {options.strategy!r} needs long_docs='truncate' or 'drop': the later"
+            " parts of a split document cannot start at a document"
         )
-    if row_start == "document" and strategy != "concat" and long_docs == "split":
-        raise UsageError(
-            f"row_start='document' with strategy {strategy!r} needs long_docs='truncate' or 'drop': the later parts of a"
-            " document that is split cannot start at a document"
-        )
-    return Layout(
-        seq_len=seq_len,
-        strategy=strategy,
-        stride=stride,
-        tail=tail,
-        row_start=row_start,
-        long_docs=long_docs,
-        min_doc_tokens=whole_number("min_doc_tokens", min_doc_tokens, 0, LONGEST),
-        buckets=_checked_buckets(buckets, seq_len),
-    )
 
 
-def checked_row_format(
-    padding_side: Any,
-    pad_id: Any,
-    labels: Any,
-    mask_labels: Any,
-    fields: Any,
-    extra: Any,
-    dtype: Any,
-    *,
-    eos_id: int | None,
-    vocab_size: int,
-) -> RowFormat:
-    """How rows are to be shown; what these arguments cannot mean is a UsageError."""
-    fields, extra = _some_of("fields", fields, FIELDS), _some_of("extra", extra, EXTRA)
-    look = RowFormat(
-        padding_side=_one_of("padding_side", padding_side, ("right", "left")),
-        pad_id=(eos_id or 0) if pad_id is None else whole_number("pad_id", pad_id, 0, max(vocab_size, 1) - 1),
-        labels=_one_of("labels", labels, ("same", "shifted")),
-        mask_labels=_some_of("mask_labels", mask_labels, MASK_LABELS),
-        fields=fields,
-        extra=extra,
-        dtype=_one_of("dtype", getattr(dtype, "__name__", None) or getattr(dtype, "name", dtype), ("int64", "int32")),
-        tells_documents=not {"input_ids", "labels", "attention_mask"}.issuperset((*fields, *extra)),
-    )
-    if look.dtype == "int32" and vocab_size > LONGEST:
-        raise UsageError(f"dtype='int32' cannot hold the ids of a vocabulary of {vocab_size:,}; use 'int64'")
-    if not look.fields and not look.extra:
-        raise UsageError(f"fields is empty: a row needs one of {', '.join((*FIELDS, *EXTRA))}")
-    return look
-
-
-def _checked_buckets(buckets: Any, seq_len: int) -> tuple[int, ...]:
-    if buckets is None:
+def _buckets(options: PackOptions) -> tuple[int, ...]:
+    if options.buckets is None:
         return ()
-    if isinstance(buckets, str) or not isinstance(buckets, Iterable):
-        raise UsageError(f"buckets={buckets!r} is not a list of widths; write it like (128, 512)")
-    widths = tuple(whole_number("buckets", width, 1, seq_len) for width in buckets)
-    if not widths or any(a >= b for a, b in pairwise(widths)):
-        raise UsageError(f"buckets={buckets!r}: one width or more, ascending, from 1 to seq_len={seq_len}")
+    widths = tuple(options.buckets)
+    if not widths or widths[-1] > options.seq_len or any(a >= b for a, b in pairwise(widths)):
+        raise UsageError(f"buckets={options.buckets!r} must be one or more widths, ascending, up to {options.seq_len}")
     return widths
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise UsageError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
-    return str(value)
-
-
-def _some_of(name: str, values: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """A name, or several; in the order of `allowed`, each once."""
-    if values is None:
-        values = ()
-    names = (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
-    for value in names:
-        if value not in allowed:
-            raise UsageError(f"{name} has {value!r}, which is not one of {', '.join(map(repr, allowed))}")
-    return tuple(each for each in allowed if each in names)

@@ -41,15 +41,15 @@ class _Batch:
         row_format = self.row_format
         # One block for all fields: the allocator reuses it. Several large arrays would be returned to the system and mapped
         # in again, page by page, at every call.
-        block = np.empty((len(row_format.fields), *self.shape), row_format.dtype)
-        arrays: Arrays = dict(zip(row_format.fields, block, strict=True))
+        block = np.empty((len(row_format.plain_fields), *self.shape), row_format.dtype)
+        arrays: Arrays = dict(zip(row_format.plain_fields, block, strict=True))
         if "input_ids" in arrays:
             arrays["input_ids"].reshape(-1)[:] = self.ids
         if "labels" in arrays:
             self._labels(arrays["labels"], arrays.get("input_ids"))
         if row_format.tells_documents:
             self._documents(arrays)
-        if "attention_mask" in row_format.extra:
+        if "attention_mask" in row_format.fields:
             arrays["attention_mask"] = (~self.padding).astype(np.int8)
         return arrays
 
@@ -100,7 +100,7 @@ class _Batch:
     def _documents(self, arrays: Arrays) -> None:
         """The arrays that tell documents apart. Padding counts as a piece of its own, with number -1."""
         begins, lengths, numbers = self._numbered_pieces()
-        extra = self.row_format.extra
+        fields = self.row_format.fields
         if "position_ids" in arrays:
             flat = arrays["position_ids"].reshape(-1)
             np.subtract(_positions(flat.size), np.repeat(begins, lengths), out=flat, casting="same_kind")
@@ -108,12 +108,12 @@ class _Batch:
                 arrays["position_ids"][self.padding] = 0
         if "document_ids" in arrays:
             arrays["document_ids"].reshape(-1)[:] = np.repeat(numbers, lengths)
-        if "cu_seqlens" in extra:
+        if "cu_seqlens" in fields:
             arrays |= self._sequence_lengths(begins, lengths)
-        if "block_mask" in extra or "block_mask_4d" in extra:
+        if "document_mask" in fields or "attention_mask_4d" in fields:
             mask = self._document_mask(np.repeat(numbers, lengths).reshape(self.shape))
-            arrays |= {"block_mask": mask} if "block_mask" in extra else {}
-            arrays |= {"block_mask_4d": mask[:, None]} if "block_mask_4d" in extra else {}
+            arrays |= {"document_mask": mask} if "document_mask" in fields else {}
+            arrays |= {"attention_mask_4d": mask[:, None]} if "attention_mask_4d" in fields else {}
 
     def _numbered_pieces(self) -> tuple[Numbers, Numbers, Numbers]:
         """The flat position, length and number in its row of each piece, and of the padding of each row, in order."""

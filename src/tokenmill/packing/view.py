@@ -1,82 +1,27 @@
-"""`tm.pack` and the view it returns: rows over a store, made when they are requested."""
+"""A view: rows over a store, made when they are requested."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenmill.errors import UsageError
 from tokenmill.io.atomic import canonical, digest
+from tokenmill.options import SplitOptions
 from tokenmill.packing.best_fit import Numbers
-from tokenmill.packing.layout import FIELDS, Layout, RowFormat, checked_layout, checked_row_format
+from tokenmill.packing.layout import Layout, RowFormat
 from tokenmill.packing.plan_file import VERSION, RowPlan, load_or_write_plan, sweep, write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
 from tokenmill.packing.rows import Arrays, make_rows
 from tokenmill.packing.splits import Split, chosen_by, folders, shares
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
-from tokenmill.store import Store, open_store
-
-
-def pack(
-    store: Store | str | os.PathLike[str],
-    seq_len: int,
-    *,
-    strategy: str = "concat",
-    stride: int | None = None,
-    overlap: int | None = None,
-    tail: str = "keep",
-    row_start: str = "anywhere",
-    long_docs: str = "split",
-    min_doc_tokens: int = 0,
-    buckets: Any = None,
-    padding_side: str = "right",
-    pad_id: int | None = None,
-    labels: str = "same",
-    mask_labels: Any = ("padding",),
-    fields: Any = FIELDS,
-    extra: Any = (),
-    dtype: Any = "int64",
-) -> View:
-    """Rows of `seq_len` positions over a store. No token is copied; `view.stats` says what it costs.
-
-    strategy: what a row is made of.
-        "concat"    documents end to end, cut every `seq_len` tokens, or every `stride` (= seq_len - `overlap`). Loses nothing but
-                    a `tail="drop"`; splits most documents. Instant: needs no plan. With `row_start="document"` every row begins
-                    at a document, and what does not fit behind it is cut off: a third to a half of web text at 2048.
-        "best_fit"  whole documents, chosen so that rows are full; only what is longer than a row is split. Loses nothing.
-                    A plan of 13 bytes a document, made at some million documents a second.
-        "pad"       a document a row, padded: mostly padding for short documents. `buckets` are narrower widths for them.
-        "windows"   a document a row, and for long ones overlapping rows, `overlap` tokens each.
-    long_docs: documents above `seq_len` are "split", or cut to it by "truncate", or left out by "drop"; those below
-        `min_doc_tokens` are always left out.
-    labels: "same" as the ids, for models that shift them inside, or "shifted": at each position the token that follows.
-    mask_labels: what gets label -100: "padding", "first" (tokens that would be predicted from another document),
-        "overlap" (tokens that were in the row before).
-    fields, extra: the arrays of a row; leaving out fields that are not needed saves their time. `extra` may have
-        "attention_mask", "block_mask", "block_mask_4d" (all int8) and "cu_seqlens" (with "max_seqlen").
-    """
-    opened = store if isinstance(store, Store) else open_store(store)
-    layout = checked_layout(seq_len, strategy, stride, overlap, tail, row_start, long_docs, min_doc_tokens, buckets)
-    tokenizer = opened.tokenizer
-    row_format = checked_row_format(
-        padding_side,
-        pad_id,
-        labels,
-        mask_labels,
-        fields,
-        extra,
-        dtype,
-        eos_id=tokenizer.eos_id,
-        vocab_size=tokenizer.vocab_size,
-    )
-    return View(opened, layout, row_format)
+from tokenmill.store import Store
 
 
 class View:
@@ -105,7 +50,7 @@ class View:
 
     def __getitems__(self, indices: list[int]) -> list[Arrays]:
         """Several rows as a list, made together. torch's DataLoader calls this for a batch."""
-        if "cu_seqlens" in self.row_format.extra or self.layout.buckets:
+        if "cu_seqlens" in self.row_format.fields or self.layout.buckets:
             return [self[index] for index in indices]
         arrays = self.rows(indices)
         return [{name: value[i] for name, value in arrays.items()} for i in range(len(indices))]
@@ -169,15 +114,14 @@ class View:
         values = row_format.padding_side, row_format.pad_id, row_format.labels, row_format.mask_labels
         return digest(canonical([self._key, *values]))
 
-    def split(self, *, by: str = "document", seed: int = 0, **named: Any) -> dict[str, View]:
+    def split(self, *, by: Literal["document", "folder"] = "document", seed: int = 0, **named: Any) -> dict[str, View]:
         """Views of disjoint subsets of the documents.
 
         `view.split(train=0.99, eval=0.01)` splits by shares of the documents. A document stays in its split when others are
         appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")` splits
         by the folders of the input files; without names, there is a view for each folder.
         """
-        if by not in ("document", "folder"):
-            raise UsageError(f"by={by!r} is not one of 'document', 'folder'")
+        SplitOptions(by=by, seed=seed)  # checks them
         splits = shares(named, seed, self.splits) if by == "document" else folders(self.store, named)
         return {
             name: View(self.store, self.layout, self.row_format, (*self.splits, split))

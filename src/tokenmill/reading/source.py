@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from tokenmill.errors import UsageError
-from tokenmill.reading.discover import FORMATS, files_of
+from tokenmill.option_types import suggests, values_of
+from tokenmill.options import Format, ReadOptions
+from tokenmill.reading.discover import files_of
 from tokenmill.reading.files import SourceFile
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
@@ -25,19 +27,13 @@ class Stream:
     data: Any = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+@dataclass(frozen=True)
+class Source(ReadOptions):
     """A corpus to read: which files, and how the text of a document is found in them."""
 
     files: tuple[SourceFile, ...]
     inputs: tuple[str, ...]
     streams: tuple[Stream, ...] = ()
-    format: str = "auto"
-    text_field: str = "text"
-    template: str | None = None
-    separator: str | None = None
-    limit: int | None = None
-    on_error: str = "quarantine"
     left_out: tuple[str, ...] = ()
     looked_at: int = 0  # when the files were listed, in nanoseconds
 
@@ -60,21 +56,24 @@ class Source:
         }
 
 
+@suggests
 def read(
     *inputs: Any,
-    format: str = "auto",
+    format: Format = "auto",
     text_field: str = "text",
     template: str | None = None,
     separator: str | None = None,
-    limit: int | None = None,
-    on_error: str = "quarantine",
+    on_error: Literal["quarantine", "raise"] = "quarantine",
 ) -> Source:
     """Describe a corpus. Costs one stat per file; nothing is read yet.
 
     Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
     an Arrow table, a Hugging Face dataset, or an iterable of strings. Files are read in sorted order, once each.
     """
-    _check(format, template, separator, limit, on_error)
+    options = ReadOptions(
+        format=format, text_field=text_field, template=template, separator=separator, on_error=on_error
+    )
+    _check(options)
     looked_at = time.time_ns()
     if not inputs:
         raise UsageError("nothing to read: give at least one file, glob or folder")
@@ -92,30 +91,18 @@ def read(
         files=files,
         inputs=tuple(dict.fromkeys(found.spellings)),
         streams=_distinct(found.streams),
-        format=format,
-        text_field=text_field,
-        template=template,
-        separator=separator,
-        limit=limit,
-        on_error=on_error,
         left_out=tuple(sorted(path for path in found.left_out if path not in found.files)),
         looked_at=looked_at,
+        **values_of(ReadOptions, options),
     )
 
 
-def _check(format: str, template: str | None, separator: str | None, limit: int | None, on_error: str) -> None:
-    if format not in ("auto", *FORMATS):
-        raise UsageError(f"format={format!r} is not one of auto, {', '.join(FORMATS)}")
-    if on_error not in ("quarantine", "raise"):
-        raise UsageError(f"on_error={on_error!r} is not one of quarantine, raise")
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit={limit} must be at least 1 document")
-    if separator == "":
-        raise UsageError("separator must not be empty; for one document per line use --format lines")
-    if separator is not None and format != "auto" and not REGISTERED[format].separator:
-        raise UsageError(f"separator applies to plain text, not to format={format!r}")
-    if template is not None:
-        Template(template)
+def _check(options: ReadOptions) -> None:
+    """Refuse options that exclude each other, and a template that cannot be used."""
+    if options.separator and options.format != "auto" and not REGISTERED[options.format].separator:
+        raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
+    if options.template is not None:
+        Template(options.template)
 
 
 def _check_separator(files: Iterable[SourceFile]) -> None:

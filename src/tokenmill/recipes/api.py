@@ -1,4 +1,4 @@
-"""The verb `recipe`, and what it gives: stores, views and loaders, made by the same verbs as in Python."""
+"""`tm.recipe`: stores, views and loaders from one YAML file, made by the same functions as in Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tokenmill.building import build
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.loading import Loader, Mixture, load, mix
+from tokenmill.option_types import declared, refuse_unknown
+from tokenmill.options import LoadOptions, ReadOptions, SplitOptions
 from tokenmill.packing import View, pack
 from tokenmill.reading import Source, read
-from tokenmill.recipes.checking import TRAIN, Checked, checked, nearest
-from tokenmill.recipes.keys import LEFT_OUT, LOAD, READ, SPLIT
+from tokenmill.recipes.checking import TRAIN, RecipeConfig, check_recipe
 from tokenmill.recipes.yaml_lines import from_file, from_python, with_set
 from tokenmill.store import Store, open_store
 
@@ -27,61 +28,61 @@ _SIZES = ("batch_size", "global_batch_size")
 def recipe(
     recipe: str | os.PathLike[str] | Mapping[str, Any], *, set: Mapping[str, Any] | Iterable[str] | None = None
 ) -> Recipe:
-    """A recipe from a YAML file, or from the same as a dict: sources, tokenizer, build, pack, split and load.
+    """A recipe from a YAML file or from an equal dict: sources, tokenizer, build, pack, split and load.
 
-    `set` changes keys of it: {"pack.seq_len": 8192}, or texts as on the command line, ["pack.seq_len=8192"]. Every key and
-    value is checked here, and nothing is read or built but the recipe: `stores`, `view` and `loader` do that. Paths are
-    relative to the folder of the file; of a dict, to the folder the program is in now.
+    `set` changes keys: {"pack.seq_len": 8192}, or texts as on the command line, ["pack.seq_len=8192"]. Every key and value is
+    checked here. Nothing is read or built before `stores`, `view` or `loader` is called. Paths are relative to the folder
+    of the file, or for a dict to the current folder.
     """
     if isinstance(recipe, Mapping):
-        written, folder, name = from_python(recipe, "recipe"), Path.cwd(), "recipe"
+        values, folder, name = from_python(recipe, "recipe"), Path.cwd(), "recipe"
     elif isinstance(recipe, str | os.PathLike):
-        written, name = from_file(recipe), os.fsdecode(recipe)
+        values, name = from_file(recipe), os.fsdecode(recipe)
         folder = Path(recipe).absolute().parent
     else:
-        raise UsageError(f"a recipe is the path of a YAML file, or a dict; not a {type(recipe).__name__}")
-    return Recipe(checked(with_set(written, set)), folder, name)
+        raise UsageError(f"a recipe must be the path of a YAML file or a dict, not {type(recipe).__name__}")
+    return Recipe(check_recipe(with_set(values, set)), folder, name)
 
 
 class Recipe:
-    """A checked recipe. What it names is built or found when it is asked for, once."""
+    """A checked recipe. Its stores and views are built or found at first use."""
 
-    def __init__(self, says: Checked, folder: Path, name: str) -> None:
-        self.says, self.folder, self.name = says, folder, name
+    def __init__(self, config: RecipeConfig, folder: Path, name: str) -> None:
+        self.config, self.folder, self.name = config, folder, name
 
     def __repr__(self) -> str:
-        sources, splits = ", ".join(self.says.sources), ", ".join(self._named_splits or ("by folder",))
+        sources, splits = ", ".join(self.config.sources), ", ".join(self._named_splits or ("by folder",))
         return f"Recipe({self.name!r}, sources: {sources}; splits: {splits})"
 
     @cached_property
     def inputs(self) -> dict[str, Source | Store]:
-        """What each source names: files that were found, or a store. Costs one stat per file; nothing is read."""
+        """The files or the store of each source. Costs one stat per file; no file is read."""
         found: dict[str, Source | Store] = {}
-        for name, source in self.says.sources.items():
+        for name, source in self.config.sources.items():
             with self.naming(name):
                 if "store" in source:
                     found[name] = open_store(self._path(source["store"]))
                 else:
-                    options = {key: source[key] for key in READ if key in source}
+                    options = {key: source[key] for key in declared(ReadOptions) if key in source}
                     found[name] = read(*map(self._input, source["path"]), **options)
         return found
 
     @contextmanager
     def naming(self, name: str) -> Iterator[None]:
-        """Whatever is wrong with a source is told with its name and its line."""
+        """Add the name and the line of a source to errors about it."""
         try:
             yield
         except TokenmillError as error:
-            raise type(error)(f"{self.says.places[f'sources.{name}']}: sources.{name}: {error}") from error
+            raise type(error)(f"{self.config.places[f'sources.{name}']}: sources.{name}: {error}") from error
 
     def stores(self) -> dict[str, Store]:
-        """The store of each source: the one that is there, brought up to date, or a new one."""
+        """The store of each source, built or brought up to date at first use."""
         return dict(self._stores)
 
     @cached_property
     def _stores(self) -> dict[str, Store]:
-        inputs = self.inputs  # all of them, before anything is built
-        options = dict(self.says.build)
+        inputs = self.inputs  # all are found before the first is built
+        options = dict(self.config.build)
         out = options.pop("out", None)
         if options.get("cache_dir") is not None:
             options["cache_dir"] = self._path(options["cache_dir"])
@@ -94,29 +95,33 @@ class Recipe:
             if tokenizer is None:
                 tokenizer = load_tokenizer(self.tokenizer, options.get("engine"), options.get("special_tokens"))
             with self.naming(name):
-                found[name] = build(given, tokenizer, None if out is None else self._path(out) / name, **options)
+                folder = None if out is None else self._path(out) / name
+                limit = {"max_rows": self.config.sources[name].get("max_rows") or options.get("max_rows")}
+                found[name] = build(given, tokenizer, folder, **{**options, **limit})
         return found
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits. By folder and without names, they are those of the folders, and the stores are needed."""
+        """The names of the splits. Split by folder without names, they are the folders, which needs the stores."""
         if self._named_splits:
             return self._named_splits
         return tuple(dict.fromkeys(name for parts in self._parts.values() for name in parts))
 
     def views(self, split: str = TRAIN) -> dict[str, View]:
-        """The view of each source: its part of this split."""
+        """The view of each source: its part of a split."""
         if split not in self.splits:
             raise UsageError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
         return {name: parts[split] for name, parts in self._parts.items() if split in parts}
 
     def view(self, split: str = TRAIN) -> View | Mixture:
-        """The view of the one source; of several, a mixture by their weights. Without weights each counts by its rows, so
-        that all come to their end together."""
+        """The view of the only source, or a mixture of several by their weights.
+
+        Without weights each source counts by its rows, so that all end together.
+        """
         views = self.views(split)
-        if len(self.says.sources) == 1:
+        if len(self.config.sources) == 1:
             return next(iter(views.values()))
-        weights = {name: self.says.sources[name].get("weight") for name in views}
+        weights = {name: self.config.sources[name].get("weight") for name in views}
         try:
             return mix(
                 {name: (view, len(view) if weights[name] is None else weights[name]) for name, view in views.items()}
@@ -125,23 +130,22 @@ class Recipe:
             raise UsageError(f"{self.name}, split {split}: {error}") from error
 
     def loader(self, split: str = TRAIN, **overrides: Any) -> Loader:
-        """`tm.load` of a split, with what the recipe says under load. `overrides` go before: rank, world_size, epochs, ..."""
-        names = [*LOAD, *(name for name in LEFT_OUT["load"] if name in ("rank", "world_size"))]
-        for name in overrides:
-            if name not in names:
-                raise UsageError(f"{name} is no option of a loader{nearest(name, names)} ({', '.join(names)})")
-        options = dict(self.says.load)
-        if any(overrides.get(name) is not None for name in _SIZES):  # one size in the place of the other
+        """`tm.load` of a split with the options under load. `overrides` replace them: rank, world_size, epochs, ..."""
+        refuse_unknown("loader", overrides, [*declared(LoadOptions), "rank", "world_size"])
+        options = dict(self.config.load)
+        if any(overrides.get(name) is not None for name in _SIZES):  # one size replaces the other
             options = {name: value for name, value in options.items() if name not in _SIZES}
         options |= overrides
         if all(options.get(name) is None for name in _SIZES):
-            raise UsageError(f"{self.name}: load.batch_size or load.global_batch_size is missing: the rows of a batch")
+            raise UsageError(
+                f"{self.name}: load.batch_size or load.global_batch_size is missing: the number of rows in a batch"
+            )
         return load(self.view(split), **options)
 
     @property
     def tokenizer(self) -> str | None:
-        """The tokenizer's name, or its path, which is relative to the recipe's folder like every other."""
-        name = self.says.tokenizer
+        """The name of the tokenizer, or its absolute path."""
+        name = self.config.tokenizer
         if name is None or name == "bytes" or name.startswith("tiktoken:"):
             return name
         path = self._path(name)
@@ -152,29 +156,34 @@ class Recipe:
         here = Path(name).absolute()
         if here.exists():
             raise UsageError(
-                f"{self.says.places['tokenizer']}: tokenizer: {name} is in the folder you are in, and not in the recipe's,"
-                f" {self.folder}, which paths are relative to; write {os.path.relpath(here, self.folder)}"
+                f"{self.config.places['tokenizer']}: tokenizer: {name} is in the current folder, but paths are relative to the"
+                f" folder of the recipe, {self.folder}; write {os.path.relpath(here, self.folder)}"
             )
         if hub_name(name) is None:
-            raise UsageError(f"{self.says.places['tokenizer']}: tokenizer: there is no {path}")
+            raise UsageError(f"{self.config.places['tokenizer']}: tokenizer: {path} does not exist")
         return name
 
     @property
     def _named_splits(self) -> tuple[str, ...]:
-        """The splits the recipe names; none where folders do."""
-        if not self.says.split:
+        """The splits that the recipe names; none if folders name them."""
+        if not self.config.split:
             return (TRAIN,)
-        return tuple(sorted((name for name in self.says.split if name not in SPLIT), key=lambda name: name != TRAIN))
+        return tuple(
+            sorted(
+                (name for name in self.config.split if name not in declared(SplitOptions)),
+                key=lambda name: name != TRAIN,
+            )
+        )
 
     @cached_property
     def _parts(self) -> dict[str, dict[str, View]]:
-        packed = {name: pack(store, **self.says.pack) for name, store in self._stores.items()}
-        if not self.says.split:
+        packed = {name: pack(store, **self.config.pack) for name, store in self._stores.items()}
+        if not self.config.split:
             return {name: {TRAIN: view} for name, view in packed.items()}
         found = {}
         for name, view in packed.items():
             try:
-                found[name] = view.split(**self.says.split)
+                found[name] = view.split(**self.config.split)
             except UsageError as error:
                 raise UsageError(f"{self.name}: split of {name}: {error}") from error
         return found
@@ -183,7 +192,7 @@ class Recipe:
         return self.folder / os.path.expanduser(path)
 
     def _input(self, item: str) -> str:
-        """An input of tm.read. A folder's own name is no pattern, whatever it looks like."""
+        """An input of tm.read. The folder of the recipe is never a pattern, whatever characters its name has."""
         if item.startswith("@") and not self._path(item).exists():
             return f"@{self._path(item[1:])}"
         path = str(self._path(item))

@@ -1,4 +1,4 @@
-"""What a recipe comes to: counted for `tokenmill run`, and told."""
+"""The result of a recipe, for `tokenmill run`: as facts and as a table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from tokenmill.recipes.api import Recipe
 from tokenmill.store import Store
 
 Facts = dict[str, Any]
-UNEVEN = 0.05  # from once an epoch: worth a line
+UNEVEN = 0.05  # a source whose epochs differ from 1 by more gets a line
 
 
 def check(recipe: Recipe) -> Facts:
-    """The cheap checks of what lies outside the recipe: its files are there and have the fields, its stores open, its
-    tokenizer can be found.
+    """The cheap checks outside the recipe: its files exist and have the fields, its stores open, its tokenizer exists.
 
-    A tokenizer on the Hub is not asked for: only its name is looked at, and `tokenizer_found` is False.
+    Of a tokenizer on the Hub only the name is checked, and `tokenizer_found` is False.
     """
     sources: dict[str, Facts] = {}
     for name, found in recipe.inputs.items():
@@ -29,47 +28,47 @@ def check(recipe: Recipe) -> Facts:
                 check_fields(found)
             sources[name] = {"files": len(found.files), "bytes": found.num_bytes}
     spec = recipe.tokenizer
-    local = spec is not None and os.path.isabs(spec)  # a path, which is there
+    local = spec is not None and os.path.isabs(spec)  # a path that exists
     if local:
         from tokenmill.encoding.resolve import define, find
 
         found_files = find(spec)
-        if found_files.kind == "json":  # others take seconds to convert
+        if found_files.kind == "json":  # other kinds take seconds to convert
             define(found_files)
     return {"ok": True, "sources": sources, "tokenizer": spec, "tokenizer_found": local or spec in (None, "bytes")}
 
 
 def facts(recipe: Recipe) -> Facts:
-    """The stores, built or found; the rows of every split, planned."""
+    """Build or find the stores, plan the rows of every split, and count."""
     sources = {}
     for name, store in recipe.stores().items():
         sources[name] = {
             "documents": len(store),
             "tokens": store.num_tokens,
-            "weight": recipe.says.sources[name].get("weight"),
+            "weight": recipe.config.sources[name].get("weight"),
             "store": str(store.path),
             "failed": len(store.failed),
         }
     return {
         "recipe": recipe.name,
         "sources": sources,
-        "seq_len": recipe.says.pack["seq_len"],
+        "seq_len": recipe.config.pack["seq_len"],
         "splits": {split: _split_facts(recipe, split) for split in recipe.splits},
     }
 
 
 def _split_facts(recipe: Recipe, split: str) -> Facts:
     views = recipe.views(split)
-    told = {name: (len(view), view.stats) for name, view in views.items()}
-    rows = sum(count for count, _ in told.values())
-    positions = sum(stats.positions for _, stats in told.values())
+    counted = {name: (len(view), view.stats) for name, view in views.items()}
+    rows = sum(count for count, _ in counted.values())
+    positions = sum(stats.positions for _, stats in counted.values())
     found: Facts = {
         "rows": rows,
-        "documents": sum(stats.documents for _, stats in told.values()),
-        "tokens": sum(stats.tokens for _, stats in told.values()),
-        "fill": 1 - sum(stats.padding for _, stats in told.values()) / positions if positions else 1.0,
-        "rows_of": {name: count for name, (count, _) in told.items()},
-        "times_of": _times(recipe, {name: count for name, (count, _) in told.items()}),
+        "documents": sum(stats.documents for _, stats in counted.values()),
+        "tokens": sum(stats.tokens for _, stats in counted.values()),
+        "fill": 1 - sum(stats.padding for _, stats in counted.values()) / positions if positions else 1.0,
+        "rows_of": {name: count for name, (count, _) in counted.items()},
+        "times_of": _times(recipe, {name: count for name, (count, _) in counted.items()}),
     }
     try:
         one = recipe.loader(split, epochs=1, rank=0, world_size=1, prefetch=0, device=None, pin_memory=False)
@@ -79,11 +78,11 @@ def _split_facts(recipe: Recipe, split: str) -> Facts:
 
 
 def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
-    """How often each row of a source comes in an epoch, which is as long as all sources together."""
+    """How often each row of a source comes in an epoch of all sources together."""
     weights: dict[str, float] = {
-        name: recipe.says.sources[name]["weight"]
+        name: recipe.config.sources[name]["weight"]
         for name in rows
-        if recipe.says.sources[name].get("weight") is not None
+        if recipe.config.sources[name].get("weight") is not None
     }
     if len(rows) < 2 or len(weights) < len(rows):
         return dict.fromkeys(rows, 1.0)
@@ -92,26 +91,26 @@ def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
 
 
 def python(path: str, changes: list[str], split: str) -> list[str]:
-    """Two lines that load it."""
+    """Two lines of Python that load it."""
     given = f", set={changes!r}" if changes else ""
     return ["import tokenmill as tm", f"loader = tm.recipe({path!r}{given}).loader({split!r})"]
 
 
-def table(told: Facts) -> str:
-    """The facts, for people."""
+def table(facts: Facts) -> str:
+    """The facts as text."""
     sources = [["source", "documents", "tokens", "weight", "store"]]
-    for name, each in told["sources"].items():
+    for name, each in facts["sources"].items():
         weight = "-" if each["weight"] is None else f"{each['weight']:g}"
         sources.append([name, f"{each['documents']:,}", f"{each['tokens']:,}", weight, each["store"]])
-    splits = [["split", f"rows of {told['seq_len']:,}", "tokens", "fill", "batches an epoch"]]
+    splits = [["split", f"rows of {facts['seq_len']:,}", "tokens", "fill", "batches per epoch"]]
     notes = []
-    for name, each in told["splits"].items():
+    for name, each in facts["splits"].items():
         batches = "-" if each["batches"] is None else f"{each['batches']:,}"
         splits.append([name, f"{each['rows']:,}", f"{each['tokens']:,}", f"{100 * each['fill']:.2f}%", batches])
         uneven = {source: times for source, times in each["times_of"].items() if abs(times - 1) > UNEVEN}
         if uneven:
-            often = ", ".join(f"{source} {times:.1f} times" for source, times in uneven.items())
-            notes.append(f"{name}: by their weights, the rows of a source come in an epoch: {often}")
+            often = ", ".join(f"{source} {times:.1f}" for source, times in uneven.items())
+            notes.append(f"{name}: epochs per source, by weight: {often}")
         if each["batches"] is None:
             notes.append(f"{name}: {each['no_batches']}")
     return "\n".join(

@@ -1,7 +1,7 @@
-"""A recipe as it is written: plain values, each with the place where it stands. No YAML ever makes an object here.
+"""YAML as plain values, each with the line it is on. No tag ever constructs an object.
 
-YAML has traps: `no` is false, `017` is 15, `1:30` is 90, `1e3` is a text. So values keep what was typed, and the kinds of
-keys (`kinds.py`) decide what that may mean.
+YAML has traps: `no` is false, `017` is 15, `1:30` is 90, `1e3` is text. Numbers are read as people mean them, and values keep
+what was typed, so that errors can show it and explain what YAML made of it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
+from tokenmill.option_kinds import Kind, Refused, Whole
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null", "timestamp", "merge", "value"}
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")  # what people and YAML both read as this number; not 017, 0x1F, 1:30
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")  # numbers that people and YAML read alike; not 017, 0x1F, 1:30
+_EXPONENT = re.compile(r"[-+]?[0-9]*\.?[0-9]+[eE][-+]?[0-9]+")  # numbers that YAML 1.1 takes for text
+_BOOLEANS = ("yes", "no", "on", "off", "y", "n", "true", "false")
 _DEEPEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A value, and where it stands. Lists and mappings hold more of these.
+class YamlValue:
+    """A value and its place. Lists and mappings hold further YamlValues.
 
-    `typed` is what stands there, where YAML has an opinion on it: a scalar without quotes. `escapes` says whether a \\n
-    in it would have become the end of a line.
+    `typed` is the text of a scalar without quotes, which YAML may have read as something else. `escapes` is whether a \\n
+    in the text would have become a line end.
     """
 
     value: Any
@@ -35,8 +38,30 @@ class Written:
     typed: str | None = None
     escapes: bool = True
 
+    def checked(self, kind: Kind, name: str) -> Any:
+        """The value, if it is of this kind; else UsageError with the place, the key and a hint about YAML."""
+        value = [item.value for item in self.value] if isinstance(self.value, list) else self.value
+        try:
+            return kind.check(value)
+        except Refused as refused:
+            raise self.wrong(name, f"{refused}{self._hint(kind)}") from None
+
+    def _hint(self, kind: Kind) -> str:
+        """What YAML made of the text, if that is why it was refused."""
+        value, typed = self.value, self.typed
+        if kind.written_as == "number":
+            if isinstance(value, float) and value.is_integer() and isinstance(kind, Whole):
+                return f"; write {int(value)}"
+            in_quotes = isinstance(value, str) and typed is None and re.fullmatch(r"[-+.\d_eE]+", value)
+            return "; write it without quotes" if in_quotes else ""
+        if kind.written_as != "text" or typed is None or value is None or isinstance(value, str):
+            return ""
+        if typed.lower() in _BOOLEANS:
+            return f": YAML reads {str(value).lower()} there; write text such as this in quotes"
+        return "; write a number that is meant as text in quotes"
+
     def wrong(self, name: str, what: str) -> UsageError:
-        """The error that says: here, this key, this value, and what is wrong with it."""
+        """The error for a value: its place, its key, the value and what is wrong with it."""
         if self.typed == "":
             return self.error(f"{name} has no value; give it one, or leave it out")
         return self.error(f"{name}: {self.shown} {what}")
@@ -52,8 +77,8 @@ class Written:
         return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def from_file(path: str | os.PathLike[str]) -> Written:
-    """A recipe from a YAML file."""
+def from_file(path: str | os.PathLike[str]) -> YamlValue:
+    """Read a YAML file."""
     name = os.fsdecode(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -64,35 +89,33 @@ def from_file(path: str | os.PathLike[str]) -> Written:
     return _read(text, lambda line: f"{name}, line {line}", name)
 
 
-def from_text(text: str, where: str) -> Written:
-    """A value as it is typed behind --set: a scalar, or a list or mapping in brackets."""
+def from_text(text: str, where: str) -> YamlValue:
+    """Read a value given to --set: a scalar, or a list or mapping in brackets."""
     return _read(text, lambda _: where, where)
 
 
-def from_python(value: Any, where: str, depth: int = 0) -> Written:
-    """A recipe, or a part of one, that is held as plain Python values."""
+def from_python(value: Any, where: str, depth: int = 0) -> YamlValue:
+    """Convert a recipe, or a part of one, from plain Python values."""
     if isinstance(value, os.PathLike):
         value = os.fsdecode(value)
     if depth > _DEEPEST:
-        raise UsageError(f"{where}: lists and mappings within each other, without end")
+        raise UsageError(f"{where}: lists and mappings are nested without end")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
                 raise UsageError(f"{where}: {name!r} is not a key; keys are text")
-        return Written({name: from_python(each, where, depth + 1) for name, each in value.items()}, where)
+        return YamlValue({name: from_python(each, where, depth + 1) for name, each in value.items()}, where)
     if isinstance(value, list | tuple):
-        return Written([from_python(each, where, depth + 1) for each in value], where)
+        return YamlValue([from_python(each, where, depth + 1) for each in value], where)
     if value is None or isinstance(value, str | bool):
-        return Written(value, where)
+        return YamlValue(value, where)
     if isinstance(value, Real):  # numpy's numbers too
-        return Written(int(value) if isinstance(value, Integral) else float(value), where)
-    raise UsageError(
-        f"{where}: a {type(value).__name__} stands there; a recipe holds text, numbers, lists and mappings"
-    )
+        return YamlValue(int(value) if isinstance(value, Integral) else float(value), where)
+    raise UsageError(f"{where}: a recipe cannot hold a {type(value).__name__}, only text, numbers, lists and mappings")
 
 
-def with_set(recipe: Written, changes: Mapping[str, Any] | Iterable[str] | None) -> Written:
-    """The same recipe with some keys set: {"pack.seq_len": 8192}, or texts as --set takes them, "pack.seq_len=8192"."""
+def with_set(recipe: YamlValue, changes: Mapping[str, Any] | Iterable[str] | None) -> YamlValue:
+    """The recipe with some keys set: {"pack.seq_len": 8192}, or texts as for --set, "pack.seq_len=8192"."""
     if changes is None:
         return recipe
     if isinstance(changes, Mapping):
@@ -102,109 +125,115 @@ def with_set(recipe: Written, changes: Mapping[str, Any] | Iterable[str] | None)
     for text in [changes] if isinstance(changes, str) else changes:
         name, equals, typed = str(text).partition("=")
         if not equals:
-            raise UsageError(f"--set {text}: write the key and its value, as --set pack.seq_len=8192")
+            raise UsageError(f"--set {text}: give a key and its value, as in --set pack.seq_len=8192")
         recipe = _set(recipe, name.strip().split("."), from_text(typed, f"--set {text}"), name.strip())
     return recipe
 
 
-def _set(recipe: Written, way: list[str], value: Written, name: str) -> Written:
-    """A copy along the way: with YAML's aliases, a part may stand in two places."""
-    if not all(way):
-        raise value.error(f"{name!r} is not the name of a key, as pack.seq_len")
-    if not way[1:]:
+def _set(recipe: YamlValue, path: list[str], value: YamlValue, name: str) -> YamlValue:
+    """Set a key in a copy: with YAML aliases, the same mapping may be in two places."""
+    if not all(path):
+        raise value.error(f"{name!r} is not the name of a key, such as pack.seq_len")
+    if not path[1:]:
         inner = value
     else:
-        below = recipe.value.get(way[0]) if isinstance(recipe.value, dict) else None
+        below = recipe.value.get(path[0]) if isinstance(recipe.value, dict) else None
         if below is None or (below.value is None and below.typed == ""):
-            below = Written({}, value.where)
-        if isinstance(below.value, str | list) and name.split(".")[0] == "sources":  # a path on its own
+            below = YamlValue({}, value.where)
+        if isinstance(below.value, str | list) and name.split(".")[0] == "sources":  # the short form of {path: ...}
             below = replace(below, value={"path": below})
         if not isinstance(below.value, dict):
-            raise value.error(f"there is nothing to set below {way[0]}, which is {below.shown} ({below.where})")
-        inner = _set(below, way[1:], value, name)
-    return replace(recipe, value={**recipe.value, way[0]: inner})
+            raise value.error(f"{path[0]} is {below.shown} ({below.where}), which has no keys to set")
+        inner = _set(below, path[1:], value, name)
+    return replace(recipe, value={**recipe.value, path[0]: inner})
 
 
-def _read(text: str, where: Any, name: str) -> Written:
+def _read(text: str, where: Any, name: str) -> YamlValue:
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)  # nodes only: nothing is constructed, whatever its tag
+        node = yaml.compose(text, Loader=yaml.SafeLoader)  # nodes only: no tag constructs an object
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise UsageError(f"{where(line)}: this is not YAML: {said}{_hint(said, text, line)}") from error
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise UsageError(f"{where(line)}: this is not YAML: {problem}{_hint(problem, text, line)}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UsageError(f"{where(line)}: a character that YAML does not allow, {chr(error.character)!r}") from error
     except RecursionError as error:
-        raise UsageError(f"{name}: lists or mappings within each other, far too deep") from error
+        raise UsageError(f"{name}: lists or mappings are nested too deeply") from error
     if node is None:
         raise UsageError(f"{name} has no value" if name.startswith("--set") else f"{name} is empty")
-    return _written(node, where, {}, 0)
+    return _converted(node, where, {}, 0)
 
 
-def _hint(said: str, text: str, line: int) -> str:
-    if "'\\t'" in said or "\t" in text.split("\n")[line - 1][:1]:
-        return "; indent by spaces, not by tabs"
-    if "alias" in said or "cannot start any token" in said:
-        return '; what begins with * & @ % or ` is written in quotes, as "*.jsonl"'
-    if "mapping values are not allowed" in said:
+def _hint(problem: str, text: str, line: int) -> str:
+    if "'\\t'" in problem or "\t" in text.split("\n")[line - 1][:1]:
+        return "; indent with spaces, not tabs"
+    if "alias" in problem or "cannot start any token" in problem:
+        return '; write text that begins with * & @ % or ` in quotes, as in "*.jsonl"'
+    if "mapping values are not allowed" in problem:
         return "; is a line indented too far, or a text with a colon not in quotes?"
     return ""
 
 
-def _written(node: Any, where: Any, known: dict[int, Written], depth: int) -> Written:
-    """A node of YAML, and those below it; what an alias names again is made once."""
+def _converted(node: Any, where: Any, known: dict[int, YamlValue], depth: int) -> YamlValue:
+    """Convert a YAML node and those below it. A node that an alias refers to is converted once."""
     import yaml
 
     here = where(node.start_mark.line + 1)
     if depth > _DEEPEST:
-        raise UsageError(f"{here}: lists and mappings within each other, without end")
+        raise UsageError(f"{here}: lists and mappings are nested without end")
     if id(node) in known:
         return known[id(node)]
     kind = node.tag.removeprefix(_TAG)
     wanted = _SCALARS if isinstance(node, yaml.ScalarNode) else {"seq", "map"}
     if kind not in wanted:
-        raise UsageError(f"{here}: the tag {node.tag.replace(_TAG, '!!')} is not taken; a recipe holds plain values")
+        raise UsageError(
+            f"{here}: the tag {node.tag.replace(_TAG, '!!')} is not supported; a recipe holds plain values"
+        )
     if isinstance(node, yaml.MappingNode):
-        found = Written(_mapping(node, where, known, depth), here)
+        value = YamlValue(_mapping(node, where, known, depth), here)
     elif isinstance(node, yaml.SequenceNode):
-        found = Written([_written(each, where, known, depth + 1) for each in node.value], here)
+        value = YamlValue([_converted(each, where, known, depth + 1) for each in node.value], here)
     else:
         plain = node.style is None
-        found = Written(_scalar(kind, node.value), here, node.value if plain else None, node.style == '"')
-    known[id(node)] = found
-    return found
+        value = YamlValue(
+            _scalar(kind, node.value, plain=plain), here, node.value if plain else None, node.style == '"'
+        )
+    known[id(node)] = value
+    return value
 
 
-def _mapping(node: Any, where: Any, known: dict[int, Written], depth: int) -> dict[str, Written]:
-    found: dict[str, Written] = {}
+def _mapping(node: Any, where: Any, known: dict[int, YamlValue], depth: int) -> dict[str, YamlValue]:
+    values: dict[str, YamlValue] = {}
     lines: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
-        name = key.value  # as typed: a source may be called no
+        name = key.value  # as typed: a source may be named no
         if not isinstance(name, str) or not name:
-            raise UsageError(f"{where(line)}: a key is a word; this is a list, a mapping or nothing")
+            raise UsageError(f"{where(line)}: a key must be a word, not a list, a mapping or nothing")
         if name == "<<":
-            raise UsageError(f"{where(line)}: << is not taken; write the keys out, or use an alias for the whole value")
-        if name in found:
-            raise UsageError(f"{where(line)}: {name} stands twice, in line {lines[name]} too; leave one out")
+            raise UsageError(
+                f"{where(line)}: << is not supported; write the keys out, or use an alias for the whole value"
+            )
+        if name in values:
+            raise UsageError(f"{where(line)}: {name} is given twice, in line {lines[name]} too; leave one out")
         lines[name] = line
-        found[name] = replace(_written(value, where, known, depth + 1), where=where(line))
-    return found
+        values[name] = replace(_converted(value, where, known, depth + 1), where=where(line))
+    return values
 
 
-def _scalar(kind: str, typed: str) -> Any:
-    """The value people mean; where YAML's reading is another one, what was typed."""
+def _scalar(kind: str, typed: str, *, plain: bool) -> Any:
+    """The value people mean, or what was typed, where YAML reads something else."""
     if kind == "null":
         return None
     if kind == "bool":
         return typed.lower() in ("yes", "true", "on")
     if kind == "int" and _WHOLE.fullmatch(typed):
         return int(typed)
-    if kind == "float":
+    if kind == "float" or (kind == "str" and plain and _EXPONENT.fullmatch(typed)):
         try:
             return float(typed)
         except ValueError:

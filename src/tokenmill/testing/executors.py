@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -31,6 +31,8 @@ from tokenmill.documents import BLANK
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import DocumentError, TokenizerError
 from tokenmill.events import Event, FileFailed, Listener, Progress, ShardDone, Started, Stopped
+from tokenmill.option_types import values_of
+from tokenmill.options import ReadOptions
 from tokenmill.reading import Source, head_of, read
 from tokenmill.store import is_done, read_receipt
 
@@ -103,7 +105,7 @@ def write_corpus(folder: Path) -> None:
     (folder / "packed.jsonl.gz").write_bytes(gzip.compress("\n".join(rows[20:60]).encode()))
 
 
-def plan_work(corpus: Path, out: Path, *, on_error: str = "quarantine") -> Work:
+def plan_work(corpus: Path, out: Path, *, on_error: Literal["quarantine", "raise"] = "quarantine") -> Work:
     """Plan a build of the files in `corpus` into `out`."""
     source = read(str(corpus), on_error=on_error)
     tokenizer = load_tokenizer("bytes")
@@ -113,11 +115,7 @@ def plan_work(corpus: Path, out: Path, *, on_error: str = "quarantine") -> Work:
     context = TaskContext(
         shards=str(out / "shards"),
         build_key=BUILD_KEY,
-        format=source.format,
-        text_field=source.text_field,
-        template=source.template,
-        separator=source.separator,
-        on_error=source.on_error,
+        reading=values_of(ReadOptions, source),
         tokenizer=str(out / "tokenizer"),
         python_class=tokenizer.definition.python_class,
         python_path=[],

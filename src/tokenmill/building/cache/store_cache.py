@@ -313,5 +313,5 @@ def _for_this_run(asked: BuildRequest, error: Exception, progress: str | Listene
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(clean_up)
-    warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=4)
+    warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=6)
     return build_in(folder / "store", asked, progress)

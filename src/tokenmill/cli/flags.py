@@ -1,0 +1,77 @@
+"""Command-line flags: those of declared options, and the types of the others."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from typing import Any
+
+from tokenmill.option_kinds import Flag, Refused
+from tokenmill.option_types import Option, Options, declared
+
+
+def add_options(target: Any, group: type[Options], *, only: Collection[str] = (), skip: Collection[str] = ()) -> None:
+    """Add a flag for each option of a group, or for `only` some of them, to a parser or an argument group.
+
+    Flags have no default here: `given_options` returns those that were given, and the library fills in the rest.
+    """
+    for name, option in declared(group).items():
+        if name in skip or (only and name not in only):
+            continue
+        names = [option.help.short] if option.help.short else []
+        names.append(f"--{name.replace('_', '-')}")
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "help": option.help_line.replace("%", "%%")}
+        if isinstance(option.kind, Flag):
+            settings["action"] = argparse.BooleanOptionalAction if option.default else "store_true"
+        else:
+            settings |= {"type": _parser(option), "metavar": option.help.metavar or name.upper()}
+            settings |= {"required": option.required}
+        target.add_argument(*names, **settings)
+
+
+def given_options(namespace: argparse.Namespace, *groups: type[Options]) -> dict[str, Any]:
+    """The options of these groups that were given on the command line, as keywords."""
+    return {name: getattr(namespace, name) for group in groups for name in declared(group) if hasattr(namespace, name)}
+
+
+def _parser(option: Option) -> Any:
+    def parse(text: str) -> Any:
+        try:
+            return option.kind.parse(text)
+        except Refused as refused:
+            raise argparse.ArgumentTypeError(f"{text!r} {refused}") from None
+
+    return parse
+
+
+def add_corpus(command: argparse.ArgumentParser) -> None:
+    """Add the source and the tokenizer, for commands that tokenize."""
+    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
+    command.add_argument(
+        "-t",
+        "--tokenizer",
+        required=True,
+        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
+    )
+
+
+def add_json(command: Any) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def token_range(text: str) -> slice:
+    """ "200" is the first 200 tokens, "1000:1200" a range."""
+    if ":" not in text:
+        return slice(0, count(text))
+    try:
+        low, high = (int(part) if part else None for part in text.split(":"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("must be a number, or a range such as 1000:1200") from error
+    return slice(low, high)

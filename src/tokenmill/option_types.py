@@ -1,0 +1,198 @@
+"""What an option is: a field of a dataclass whose annotation carries its type, its range and one line of help.
+
+    @dataclass(frozen=True, kw_only=True)
+    class LayoutOptions(Options):
+        tail: Annotated[Literal["keep", "drop"], Help("concat: a last row that is not full")] = "keep"
+
+`tokenmill.options` declares all of them. Value checks, Python signatures, command-line flags, recipe keys, the JSON Schema
+and docs/options.md are derived from these declarations.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, dataclass, fields
+from types import NoneType, UnionType
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tokenmill.errors import UsageError
+from tokenmill.option_kinds import Flag, Kind, OneOf, Refused, Schema, SomeOf, Text, nearest
+
+P = ParamSpec("P")
+First = TypeVar("First")
+Arguments = TypeVar("Arguments", bound="Options")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Help:
+    """One line of help, what the default means if the value does not say it, the name of the value, and a short flag."""
+
+    text: str
+    default: str = ""
+    metavar: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One declared option."""
+
+    name: str
+    kind: Kind
+    help: Help
+    default: Any = None
+    required: bool = False
+    optional: bool = False  # None is allowed
+
+    def check(self, value: Any) -> Any:
+        """The value in the form the library uses; UsageError if the option does not take it."""
+        try:
+            return None if value is None and self.optional else self.kind.check(value)
+        except Refused as refused:
+            raise UsageError(f"{self.name}={value!r} {refused}") from None
+
+    def schema(self) -> Schema:
+        schema = self.kind.schema()
+        if self.optional:
+            schema = {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+        return {"description": self.help_line, **schema}
+
+    @property
+    def help_line(self) -> str:
+        """The help with the choices and the default, as `tokenmill COMMAND --help` shows it."""
+        choices = f": {self.kind.label}" if isinstance(self.kind, OneOf | SomeOf) else ""
+        default = "" if self.default is False else self.default_text
+        return f"{self.help.text}{choices}{f' ({default})' if default else ''}"
+
+    @property
+    def default_text(self) -> str:
+        if self.help.default or self.required or self.default is None:
+            return self.help.default
+        if isinstance(self.default, tuple):
+            return ", ".join(map(str, self.default))
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The base of every group of options. A value that an option does not take raises UsageError, naming both."""
+
+    def __post_init__(self) -> None:
+        for name, option in declared(type(self)).items():
+            object.__setattr__(self, name, option.check(getattr(self, name)))
+
+
+def declared(group: type[Any]) -> dict[str, Option]:
+    """The options of a group by name, required ones first. Fields without help are not options."""
+    key: Any = group  # mypy does not take a class for hashable
+    return _declared(key)
+
+
+@functools.cache
+def _declared(group: type[Any]) -> dict[str, Option]:
+    hints = get_type_hints(group, include_extras=True)
+    options = []
+    for field in fields(group):
+        hint = hints[field.name]
+        help = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Help)), None)
+        if help is not None:
+            required = field.default is MISSING
+            default = None if required else field.default
+            optional = NoneType in get_args(hint.__origin__)
+            options.append(Option(field.name, _kind(hint), help, default, required, optional))
+    return {option.name: option for option in sorted(options, key=lambda option: not option.required)}
+
+
+def _kind(hint: Any) -> Kind:
+    """The kind in an annotation, or the one that a plain type means."""
+    origin, members = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kinds = [each for each in hint.__metadata__ if isinstance(each, Kind)]
+        return kinds[0] if kinds else _kind(hint.__origin__)
+    if origin is Literal:
+        return OneOf(members)
+    if origin in (Union, UnionType):
+        words = [each for each in members if get_origin(each) is Literal]
+        if words and any(get_origin(each) is Callable for each in members):
+            return OneOf(get_args(words[0]), functions=True)
+        (only,) = (each for each in members if each is not NoneType)
+        return _kind(only)
+    simple: dict[Any, Kind] = {bool: Flag(), str: Text()}
+    return simple[hint]
+
+
+def values_of(group: type[Options], options: Options) -> dict[str, Any]:
+    """The values that `options` has for the options of one group."""
+    return {name: getattr(options, name) for name in declared(group)}
+
+
+def given_of(group: type[Options], options: Options) -> dict[str, Any]:
+    """The same, but only those that were passed to a function made by `takes`, or else that differ from the default."""
+    values = values_of(group, options)
+    names = getattr(options, "_given", None)
+    if names is None:
+        names = [name for name, option in declared(group).items() if values[name] != option.default]
+    return {name: value for name, value in values.items() if name in names}
+
+
+def takes(
+    group: Callable[P, Arguments],
+) -> Callable[[Callable[[First, Arguments], Result]], Callable[Concatenate[First, P], Result]]:
+    """Turn a function of (first, arguments) into one that takes the fields of the group as keywords.
+
+    Type checkers, editors and help() see each keyword with its type. An unknown one raises UsageError with the nearest name.
+    """
+
+    def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
+        signature, name = _signature(function, group), f"tm.{function.__name__}"
+
+        @functools.wraps(function)
+        def call(*args: Any, **keywords: Any) -> Result:
+            refuse_unknown(name, keywords, signature.parameters)
+            try:
+                first, *rest = signature.bind(*args, **keywords).arguments.items()
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            arguments = group(**dict(rest))  # type: ignore[call-arg]
+            object.__setattr__(arguments, "_given", frozenset(each for each, _ in rest))
+            return function(first[1], arguments)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = f"{inspect.getdoc(function)}\n\n{_options_doc(group)}"
+        return call
+
+    return decorate
+
+
+def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
+    """The same function; an unknown keyword raises UsageError with the nearest name."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> Result:
+        refuse_unknown(f"tm.{function.__name__}", keywords, known)
+        return function(*args, **keywords)
+
+    return call
+
+
+def refuse_unknown(function: str, keywords: Collection[str], known: Collection[str]) -> None:
+    """Raise UsageError for the first keyword that the function does not have, with the nearest one that it has."""
+    for keyword in keywords:
+        if keyword not in known:
+            near = nearest(keyword, known) or f"; it has {', '.join(known)}"
+            raise UsageError(f"{function} has no option {keyword!r}{near}")
+
+
+def _signature(function: Callable[..., Any], group: Any) -> inspect.Signature:
+    first = next(iter(inspect.signature(function).parameters.values()))
+    hints = get_type_hints(group)  # without the help
+    own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
+    return inspect.Signature([first, *own])
+
+
+def _options_doc(group: Any) -> str:
+    return "\n".join(["Options:", *(f"    {name}: {option.help_line}" for name, option in declared(group).items())])

@@ -1,0 +1,261 @@
+"""Every option of tokenmill, declared once: name, type, default, range or choices, and one line of help.
+
+Signatures, command-line flags, recipe keys, the JSON Schema, docs/options.md and the value checks come from here. To add an
+option, add a field to a group, use it where the group is used, and run `scripts/option_page.py`, `scripts/command_pages.py`
+and `scripts/recipe_schema.py`. Rules that involve several options are checked where they are used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
+
+from tokenmill.option_kinds import Device, DTypeName, Number, Place, Size, SomeOf, Text, Token, Whole, Wholes
+from tokenmill.option_types import Help, Options
+
+LONGEST = 2**31 - 1  # tokens in a row
+MANY = 2**31
+
+Path: TypeAlias = Annotated[str | os.PathLike[str], Place()]
+Bytes: TypeAlias = Annotated[str | int, Size()]
+TokenName: TypeAlias = Annotated[str | int, Token()]
+Count: TypeAlias = Annotated[int, Whole(1, 2**62)]
+Positions: TypeAlias = Annotated[int, Whole(1, LONGEST)]
+Rows: TypeAlias = Annotated[int, Whole(1, MANY)]
+
+Format = Literal["auto", "text", "lines", "jsonl", "parquet", "arrow", "csv", "tsv"]
+Engine = Literal[
+    "auto",
+    "reference",
+    "gigatoken",
+    "fastokens",
+    "tokie",
+    "tokenizers",
+    "tiktoken",
+    "sentencepiece",
+    "python",
+    "bytes",
+]
+Strategy = Literal["concat", "best_fit", "pad", "windows"]
+LabelMask = Literal["padding", "first", "overlap"]
+Field = Literal[
+    "input_ids",
+    "labels",
+    "position_ids",
+    "document_ids",
+    "attention_mask",
+    "document_mask",
+    "attention_mask_4d",
+    "cu_seqlens",
+]
+FIELDS: tuple[Field, ...] = ("input_ids", "labels", "position_ids", "document_ids")  # the default
+
+
+class NumpyDType(Protocol):
+    """An instance of numpy.dtype."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class TorchDType(Protocol):
+    """A torch.dtype, recognized without importing torch."""
+
+    @property
+    def is_floating_point(self) -> bool: ...
+
+
+DType: TypeAlias = Annotated[
+    Literal["int64", "int32"] | type[Any] | NumpyDType | TorchDType, DTypeName(("int64", "int32"))
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(Options):
+    """How documents are found in files."""
+
+    format: Annotated[Format, Help("file format", "auto: by suffix", "FORMAT")] = "auto"
+    text_field: Annotated[str, Help("field or column with the text, dotted if nested", metavar="FIELD")] = "text"
+    template: Annotated[
+        Annotated[str, Text(escapes=True)] | None,
+        Help("text made from several fields, such as '{title}\\n\\n{body}'", metavar="TEMPLATE"),
+    ] = None
+    separator: Annotated[
+        Annotated[str, Text(escapes=True)] | None,
+        Help("text between documents in plain text files, such as '<|endoftext|>'", metavar="TEXT"),
+    ] = None
+    on_error: Annotated[Literal["quarantine", "raise"], Help("bad documents", metavar="ACTION")] = "quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenOptions(Options):
+    """How text becomes tokens."""
+
+    eos: Annotated[TokenName | None, Help("added after each document: a token, an id, auto or none")] = "auto"
+    bos: Annotated[TokenName | None, Help("added before each document: a token, an id, auto or none", "none")] = None
+    special_tokens: Annotated[
+        Literal["parse", "text", "error"] | None,
+        Help("special-token names in the text become their ids, stay plain text, or stop the build", "parse", "ACTION"),
+    ] = None
+    engine: Annotated[Engine | None, Help("tokenizer engine", "auto: the fastest that is proved exact", "ENGINE")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(Options):
+    """Limits for a trial build."""
+
+    max_rows: Annotated[Count | None, Help("only the first N rows of input, bad ones included", metavar="N")] = None
+    max_documents: Annotated[Count | None, Help("only the first N good documents", metavar="N")] = None
+    max_tokens: Annotated[Count | None, Help("whole documents, up to N tokens in total", metavar="N")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """How a build runs."""
+
+    shard_bytes: Annotated[
+        Annotated[str | int, Size(1 << 10)] | None,
+        Help("text per shard", "32MB; 1MB for slow Python tokenizers", "SIZE"),
+    ] = None
+    workers: Annotated[
+        Annotated[int, Whole(0, 4096)] | None,
+        Help("worker processes; 0 runs in this process", "one per core", "N"),
+    ] = None
+    memory: Annotated[Bytes | None, Help("memory for all workers, such as 4GB", "half of what is free", "SIZE")] = None
+    cache_dir: Annotated[Path | None, Help("folder of the cache", "TOKENMILL_CACHE, or ~/.cache/tokenmill", "DIR")] = (
+        None
+    )
+    rehash: Annotated[bool, Help("compare input files by content, not by size and dates")] = False
+    force: Annotated[bool, Help("rebuild everything")] = False
+    progress: Annotated[
+        Literal["auto", "bar", "plain", "quiet", "verbose"] | Callable[[Any], None] | None,
+        Help("what is shown while a build runs", "auto"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(RunOptions, TrialOptions, TokenOptions):
+    """Options of `tm.build`."""
+
+
+@dataclass(frozen=True)
+class BuildArguments(BuildOptions, ReadOptions):
+    """Everything `tm.build` takes after the source. Reading options are for a source that is not a `tm.read(...)`."""
+
+    tokenizer: Any
+    out: Annotated[Path | None, Help("folder of the store", "in the cache, found by content", "DIR", "-o")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(Options):
+    """How much of the text an estimate looks at."""
+
+    sample: Annotated[
+        Annotated[str | int, Size(64 << 10)], Help("text to encode, from all over the input", metavar="SIZE")
+    ] = "32MB"
+    seconds: Annotated[
+        Annotated[float, Number(0, 1e9, above=True)], Help("time for reading and encoding it", "5", "S")
+    ] = 5.0
+
+
+@dataclass(frozen=True)
+class EstimateArguments(SampleOptions, TokenOptions, ReadOptions):
+    """Everything `tm.estimate` takes after the source."""
+
+    tokenizer: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions(Options):
+    """Which tokens go into which row."""
+
+    strategy: Annotated[Strategy, Help("how rows are filled", metavar="NAME")] = "concat"
+    stride: Annotated[
+        Positions | None, Help("concat, windows: tokens from the start of one row to the next", "seq_len", "N")
+    ] = None
+    overlap: Annotated[
+        Annotated[int, Whole(0, LONGEST)] | None,
+        Help("concat, windows: tokens that neighbouring rows share; seq_len - stride", "0", "N"),
+    ] = None
+    tail: Annotated[Literal["keep", "drop"], Help("concat: a last row that is not full", metavar="ACTION")] = "keep"
+    row_start: Annotated[
+        Literal["anywhere", "document"],
+        Help("where rows start; document cuts off what crosses the end of a row", metavar="WHERE"),
+    ] = "anywhere"
+    long_docs: Annotated[
+        Literal["split", "truncate", "drop"], Help("documents longer than a row", metavar="ACTION")
+    ] = "split"
+    min_doc_tokens: Annotated[
+        Annotated[int, Whole(0, LONGEST)], Help("leave out documents with fewer tokens", metavar="N")
+    ] = 0
+    buckets: Annotated[
+        Annotated[Iterable[int], Wholes(1, LONGEST)] | None,
+        Help("pad: narrower widths for short rows, ascending, such as 128,512", metavar="N,N"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(Options):
+    """The arrays of a row."""
+
+    padding_side: Annotated[Literal["right", "left"], Help("where padding goes")] = "right"
+    pad_id: Annotated[Annotated[int, Whole(0, LONGEST)] | None, Help("id of padding", "eos, or 0")] = None
+    labels: Annotated[Literal["same", "shifted"], Help("labels equal to the ids, or the token that follows")] = "same"
+    mask_labels: Annotated[
+        Annotated[LabelMask | Iterable[LabelMask], SomeOf(get_args(LabelMask))] | None, Help("what gets label -100")
+    ] = ("padding",)
+    fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(get_args(Field))], Help("arrays of a row")] = FIELDS
+
+
+@dataclass(frozen=True)
+class PackOptions(RowOptions, LayoutOptions):
+    """Options of `tm.pack`."""
+
+    seq_len: Annotated[Positions, Help("positions in a row", metavar="L")]
+    _: KW_ONLY
+    dtype: Annotated[DType, Help("of the arrays")] = "int64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(Options):
+    """Options of `view.split`, beside the named parts."""
+
+    by: Annotated[Literal["document", "folder"], Help("what decides the split of a document")] = "document"
+    seed: Annotated[Annotated[int, Whole(-(2**63), 2**64 - 1)], Help("another seed draws other documents")] = 0
+
+
+@dataclass(frozen=True)
+class LoadOptions(Options):
+    """Options of `tm.load`."""
+
+    batch_size: Annotated[Rows | None, Help("rows per rank")] = None
+    _: KW_ONLY
+    global_batch_size: Annotated[Rows | None, Help("rows of all ranks together")] = None
+    seed: Annotated[Annotated[int, Whole(0, 2**63 - 1)], Help("seed of the order of rows")] = 0
+    shuffle: Annotated[bool, Help("a different order of rows in each epoch")] = True
+    epochs: Annotated[Rows | None, Help("epochs in one loop", "endless")] = None
+    drop_last: Annotated[bool, Help("leave out a last batch that is not full")] = True
+    prefetch: Annotated[Annotated[int, Whole(0, 1000)], Help("batches prepared ahead, on a thread")] = 2
+    pin_memory: Annotated[bool | None, Help("tensors in pinned memory", "if they go to a GPU")] = None
+    device: Annotated[Annotated[Any, Device()] | None, Help("where tensors go, such as cuda", "the CPU")] = None
+    dtype: Annotated[DType | None, Help("of the tensors", "as packed")] = None
+    verify: Annotated[
+        Literal["first-touch"] | None, Help("compare each block of a shard with its checksum when it is first read")
+    ] = None
+
+
+@dataclass(frozen=True)
+class LoadArguments(LoadOptions, RowOptions, LayoutOptions):
+    """Everything `tm.load` takes after the data. The options of packing are for data that is not a view."""
+
+    _: KW_ONLY
+    rank: Annotated[Annotated[int, Whole(0, MANY)] | None, Help("number of this process", "of torch.distributed")] = (
+        None
+    )
+    world_size: Annotated[Rows | None, Help("number of processes", "of torch.distributed")] = None
+    tokenizer: Any = None
+    seq_len: Annotated[Positions | None, Help("positions in a row, for data that is not a view")] = None
