@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
+from build_helpers import shard_files, temporary_files, write_jsonl
 
 import tokenmill as tm
 from tokenmill.building.plan import groups, task_of
@@ -40,21 +41,11 @@ def build(source, tokenizer, out, **options) -> tm.Store:
     return tm.build(source, tokenizer, out, **{"workers": 0, "shard_bytes": "64KB", "progress": "quiet", **options})
 
 
-def write_jsonl(path: Path, texts) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    return path
-
-
 def prose(seed: int, count: int, words: int = 60) -> list[str]:
     """Texts of made-up words, the same for the same seed."""
     draw = random.Random(seed)
     vocabulary = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(400)]
     return [" ".join(draw.choices(vocabulary, k=draw.randint(1, words))) for _ in range(count)]
-
-
-def shard_files(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((store / "shards").iterdir())}
 
 
 def stamps(store: Path) -> dict[str, tuple[int, int]]:
@@ -69,10 +60,6 @@ def documents(store: tm.Store) -> list[list[int]]:
 
 def places(store: tm.Store) -> list[tuple[str, int]]:
     return [tuple(store.locate(i)) for i in range(len(store))]
-
-
-def litter(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
 @pytest.fixture(scope="module")
@@ -274,13 +261,13 @@ def test_appending_a_file_keeps_what_is_there(tokenizer_path, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"shard_bytes": "32KB"}, "shard_bytes: 64000 there, 32000 now"),
-        ({"eos": "none"}, "eos: 0 there, None now"),
-        ({"bos": 7}, "bos: None there, 7 now"),
-        ({"text_field": "other"}, "text_field: 'text' there, 'other' now"),
-        ({"format": "jsonl"}, "format: 'auto' there, 'jsonl' now"),
-        ({"template": "{text}!"}, "template: None there, '{text}!' now"),
-        ({"max_rows": 3}, "max_rows: None there, 3 now"),
+        ({"shard_bytes": "32KB"}, "shard_bytes: was 64000, now 32000"),
+        ({"eos": "none"}, "eos: was 0, now None"),
+        ({"bos": 7}, "bos: was None, now 7"),
+        ({"text_field": "other"}, "text_field: was 'text', now 'other'"),
+        ({"format": "jsonl"}, "format: was 'auto', now 'jsonl'"),
+        ({"template": "{text}!"}, "template: was None, now '{text}!'"),
+        ({"max_rows": 3}, "max_rows: was None, now 3"),
     ],
 )
 def test_other_options_are_a_mismatch_that_says_what_differs(jsonl, tokenizer_path, tmp_path, options, says):
@@ -320,7 +307,7 @@ def test_another_source_is_a_mismatch(tokenizer_path, tmp_path):
     """A store of one input is not silently replaced by that of another."""
     one, two = write_jsonl(tmp_path / "a.jsonl", ["one"]), write_jsonl(tmp_path / "b.jsonl", ["two"])
     build(one, tokenizer_path, tmp_path / "store")
-    with pytest.raises(MismatchError, match=r"a\.jsonl there.*b\.jsonl now"):
+    with pytest.raises(MismatchError, match=r"was .*a\.jsonl, now .*b\.jsonl"):
         build(two, tokenizer_path, tmp_path / "store")
     assert places(build(two, tokenizer_path, tmp_path / "store", force=True)) == [(str(two), 0)]
 
@@ -434,7 +421,7 @@ def test_a_truncated_file_fails_alone(tokenizer_path, tmp_path, capsys, size, wo
     fresh = build(source, tokenizer_path, tmp_path / "fresh")
     assert tm.open(store).fingerprint == fresh.fingerprint
     assert shard_files(store) == shard_files(tmp_path / "fresh")
-    assert litter(store) == []
+    assert temporary_files(store) == []
 
 
 def test_a_file_that_fails_late_leaves_no_trace(tokenizer_path, tmp_path):
@@ -538,7 +525,7 @@ def test_a_disk_that_takes_no_more(corpus, built, tokenizer_path, tmp_path, work
     assert build(corpus, tokenizer_path, store).fingerprint == tm.open(built).fingerprint
     assert {path.name: path.stat().st_ino for path in (store / "shards").glob("*.json") if path.name in kept} == kept
     assert shard_files(store) == shard_files(built)
-    assert litter(store) == []
+    assert temporary_files(store) == []
 
 
 @pytest.fixture
@@ -572,7 +559,7 @@ def test_a_full_disk(corpus, built, tokenizer_path, small_disk, workers, free):
     assert build(corpus, tokenizer_path, store, workers=workers).fingerprint == tm.open(built).fingerprint
     assert {path.name: path.stat().st_ino for path in (store / "shards").glob("*.json") if path.name in kept} == kept
     assert shard_files(store) == shard_files(built)
-    assert litter(store) == []
+    assert temporary_files(store) == []
     assert tm.open(store).verify() == []
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from build_helpers import shard_files, temporary_files
 
 import tokenmill as tm
 from tokenmill.errors import TokenizerError
@@ -114,14 +115,6 @@ def receipts(store: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def shard_files(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (store / "shards").iterdir()}
-
-
-def litter(store: Path) -> list[Path]:
-    return [path for path in store.rglob("*") if path.name.endswith(".tmp")]
-
-
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Let it run to its end, which must come by itself."""
     out, err = process.communicate(timeout=HARD_LIMIT)
@@ -164,7 +157,7 @@ def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path, kills):
     after = receipts(store)
     assert {name: after[name] for name in before} == before
     assert shard_files(store) == shard_files(undisturbed)
-    assert litter(store) == []
+    assert temporary_files(store) == []
     assert tm.open(store).verify() == []
 
 
@@ -195,7 +188,7 @@ def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, ki
         assert code == 0, err
         assert out.strip() == tm.open(undisturbed).fingerprint
         assert read_manifest(store).quarantined == read_manifest(undisturbed).quarantined
-        assert litter(store) == []
+        assert temporary_files(store) == []
         assert "ResourceWarning" not in err
 
 
@@ -414,7 +407,7 @@ def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, moment):
     after = receipts(store)
     assert {name: after[name] for name in before} == before
     assert shard_files(store) == shard_files(undisturbed)
-    assert litter(store) == []
+    assert temporary_files(store) == []
 
 
 def test_terminated(corpus, undisturbed, tokenizer_path, tmp_path):
@@ -501,4 +494,4 @@ except LockedError:
         assert set(said) <= {"built", "locked"}
         assert "built" in said
         assert tm.open(store).fingerprint == tm.open(undisturbed).fingerprint
-        assert litter(store) == []
+        assert temporary_files(store) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cache_mutations import MEMORY, Mapped, World, add_token, jsonl_files, names_of, swap_merges
+from cache_world import MEMORY, Mapped, World, add_token, jsonl_files, names_of, swap_merges
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_nothing_is_said_of_other_corpora(world):
     (world.root / "other" / "f1.jsonl").write_text('{"text": "something else"}\n')
     world.source = str(world.root / "other")
     assert reasons(world, eos=None) == ""
-    assert not re.search("changed|added|removed|renamed|there", reasons(world, force=True, eos=None))
+    assert not re.search("changed|added|removed|renamed|was", reasons(world, force=True, eos=None))
 
 
 @PLACES
@@ -174,14 +174,14 @@ def test_merges(world):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"text_field": "body"}, r"^text_field: 'text' there, 'body' now$"),
-        ({"template": "{title}: {text}"}, r"^template: None there, '{title}: {text}' now$"),
-        ({"eos": None}, r"^eos: .*(0|<\|endoftext\|>).* there, None now$"),
-        ({"eos": "!"}, r"^eos: .*(0|<\|endoftext\|>).* there, .+ now$"),
-        ({"bos": "<|endoftext|>"}, r"^bos: None there, .+ now$"),
-        ({"special_tokens": "text"}, r"special.*'parse' there, 'text' now"),
-        ({"shard_bytes": "4MB"}, r"^shard_bytes: .*32.* there, .*4.* now$"),
-        ({"max_rows": 2}, r"^max_rows: None there, 2 now$"),
+        ({"text_field": "body"}, r"^text_field: was 'text', now 'body'$"),
+        ({"template": "{title}: {text}"}, r"^template: was None, now '{title}: {text}'$"),
+        ({"eos": None}, r"^eos: was .*(0|<\|endoftext\|>).*, now None$"),
+        ({"eos": "!"}, r"^eos: was .*(0|<\|endoftext\|>).*, now .+$"),
+        ({"bos": "<|endoftext|>"}, r"^bos: was None, now .+$"),
+        ({"special_tokens": "text"}, r"special.*was 'parse', now 'text'"),
+        ({"shard_bytes": "4MB"}, r"^shard_bytes: was .*32.*, now .*4.*$"),
+        ({"max_rows": 2}, r"^max_rows: was None, now 2$"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -211,7 +211,7 @@ def test_a_tokenizer_by_another_name_is_no_reason(world):
     (world.data / "f1.jsonl").write_text('{"text": "changed"}\n')
     said = reasons(world)
     assert "1 of 4 files changed" in said
-    assert not re.search(r"^tokenizer|added token|there", said, re.M)
+    assert not re.search(r"^tokenizer|added token|was", said, re.M)
 
 
 def test_another_tokenizer_and_other_files_at_once(world):
@@ -239,4 +239,4 @@ def test_a_file_that_failed_is_tried_again(world):
 def test_a_trial_says_nothing_of_the_whole(world):
     reasons(world, max_documents=1)
     assert reasons(world) == ""
-    assert "max_documents: None there, 2 now" in reasons(world, max_documents=2)
+    assert "max_documents: was None, now 2" in reasons(world, max_documents=2)

@@ -19,27 +19,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from build_helpers import CachedBuilds, write_jsonl
 
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, InputError, TokenizerError, UsageError
-from tokenmill.events import Event
 from tokenmill.user_cache import write_cached
 
 SETTLED = 2.1  # seconds after which a file is known by how it looks; before, its content is compared
-
-
-def jsonl(path: Path, texts: list[str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    return path
 
 
 @pytest.fixture
 def corpus(tmp_path) -> Path:
     """Three files of forty documents; with `shard_bytes="2KB"` each has shards of its own."""
     for part in range(3):
-        jsonl(
+        write_jsonl(
             tmp_path / f"corpus/{part}.jsonl", [f"part {part}, line {i}: {'words and ' * (i % 9)}" for i in range(40)]
         )
     return tmp_path / "corpus"
@@ -50,7 +44,9 @@ def still(tmp_path_factory) -> Path:
     """Two folders of the same content, left alone for so long that their files are known by how they look."""
     folder = tmp_path_factory.mktemp("still")
     for part in range(3):
-        jsonl(folder / f"here/{part}.jsonl", [f"part {part}, line {i}: {'words and ' * (i % 9)}" for i in range(40)])
+        write_jsonl(
+            folder / f"here/{part}.jsonl", [f"part {part}, line {i}: {'words and ' * (i % 9)}" for i in range(40)]
+        )
     shutil.copytree(folder / "here", folder / "there")
     looked_at = time.time()
     while time.time() < looked_at + SETTLED:
@@ -58,41 +54,9 @@ def still(tmp_path_factory) -> Path:
     return folder
 
 
-class Asking:
-    """Builds in one cache; of the last of them the documents that were not found there, and the bytes read for good."""
-
-    def __init__(self, cache: Path, tokenizer: Path) -> None:
-        self.cache, self.tokenizer = cache, tokenizer
-        self.tokenized = self.read = 0
-
-    def __call__(self, source: Any, **options: Any) -> tm.Store:
-        self.tokenized = self.read = 0
-        options = {"engine": "reference", "workers": 0, "shard_bytes": "2KB", "cache_dir": self.cache} | options
-        return tm.build(source, options.pop("tokenizer", self.tokenizer), progress=self.heard, **options)
-
-    def heard(self, event: Event) -> None:
-        if event.name == "progress":  # counts of this build so far
-            self.tokenized, self.read = event.documents, event.source_bytes
-
-    @property
-    def stores(self) -> list[Path]:
-        return sorted((self.cache / "stores").iterdir())
-
-    @property
-    def rooms(self) -> list[Path]:
-        return sorted((self.cache / "builds").iterdir())
-
-    def litter(self) -> list[str]:
-        names = [path.relative_to(self.cache).as_posix() for path in self.cache.rglob("*")]
-        rooms = [name for name in names if name.startswith("builds/")]
-        return [name for name in names if name.endswith(".tmp")] + [
-            name for name in rooms if "spool-" in name or name.endswith(("/store", ".jsonl"))
-        ]
-
-
 @pytest.fixture
-def ask(tmp_path, tokenizer_path) -> Asking:
-    return Asking(tmp_path / "cache", tokenizer_path)
+def ask(tmp_path, tokenizer_path) -> CachedBuilds:
+    return CachedBuilds(tmp_path / "cache", tokenizer_path, shard_bytes="2KB")
 
 
 @pytest.fixture
@@ -126,7 +90,7 @@ def test_a_read_only_cache_with_a_hit(ask, still, right):
     with read_only(ask.cache), warnings.catch_warnings():
         warnings.simplefilter("error")
         store = ask(still / "here")
-    assert (ask.tokenized, store.path, store.fingerprint) == (0, ask.stores[0], right)
+    assert (ask.documents, store.path, store.fingerprint) == (0, ask.stores[0], right)
 
 
 @pytest.mark.parametrize("data", ["files", "iterable"])
@@ -176,7 +140,7 @@ def test_a_full_disk(corpus, tokenizer_path, tmp_path, workers, free):
     if not mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", disk):
         pytest.skip("this user may not mount a small disk")
     try:
-        ask = Asking(disk / "cache", tokenizer_path)
+        ask = CachedBuilds(disk / "cache", tokenizer_path, shard_bytes="2KB")
         (disk / "ballast").write_bytes(bytes((1 << 20) - free))
         with pytest.raises(BuildError, match=f"{disk}.*No space left"):
             ask(corpus, workers=workers)
@@ -187,9 +151,9 @@ def test_a_full_disk(corpus, tokenizer_path, tmp_path, workers, free):
         store = ask(corpus, workers=workers)
         assert (len(store), store.verify(), len(ask.stores)) == (120, [], 1)
         assert {name: (store.path / "shards" / name).stat().st_ino for name in kept} == kept
-        assert ask.litter() == []
+        assert ask.leftovers() == []
         ask(corpus)
-        assert ask.tokenized == 0
+        assert ask.documents == 0
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 
@@ -225,11 +189,11 @@ def test_a_damaged_store_is_made_anew(ask, corpus, right, damage):
     harm(store.path)
     again = ask(corpus)
     assert (again.path, again.fingerprint, again.verify()) == (store.path, right, [])
-    assert ask.tokenized <= most
+    assert ask.documents <= most
     assert ask.stores == [store.path]
-    assert ask.litter() == []
+    assert ask.leftovers() == []
     ask(corpus)
-    assert ask.tokenized == 0
+    assert ask.documents == 0
 
 
 def test_lists_of_files_removed_by_hand(ask, corpus, right):
@@ -237,47 +201,47 @@ def test_lists_of_files_removed_by_hand(ask, corpus, right):
     store = ask(corpus)
     shutil.rmtree(ask.cache / "builds")
     again = ask(corpus)
-    assert (ask.tokenized, again.path, again.fingerprint) == (0, store.path, right)
+    assert (ask.documents, again.path, again.fingerprint) == (0, store.path, right)
     assert again.locate(119).file == str(corpus / "2.jsonl")
-    assert ask.litter() == []
+    assert ask.leftovers() == []
 
 
 def test_an_interrupted_list_is_swept(ask, corpus):
     ask(corpus)
     for name in ("listing.77.tmp", "sources.json.77-abcd.tmp"):
-        (ask.rooms[0] / name).write_text("half")
+        (ask.entries[0] / name).write_text("half")
     (ask.cache / "stores" / f"{ask.stores[0].name}.77-abcd.tmp/shards").mkdir(parents=True)
-    jsonl(corpus / "3.jsonl", ["one more"])
+    write_jsonl(corpus / "3.jsonl", ["one more"])
     ask(corpus)
-    assert ask.litter() == []
+    assert ask.leftovers() == []
 
 
 @pytest.mark.parametrize("content", [b"", bytes(9), b"[]", b'{"settled": true, "store": "../../outside"}', None])
 def test_damaged_lists_are_not_believed(ask, still, right, content):
-    """Whatever a room holds only saves time: here each of its files in turn is damaged, or gone."""
+    """Whatever an entry holds only saves time: here each of its files in turn is damaged, or gone."""
     ask(still / "there")
     ask(still / "here")
-    ask(still / "here", eos=None)  # another room of the same inputs
-    names = {path.name for room in ask.rooms for path in room.iterdir()} - {".lock"}
+    ask(still / "here", eos=None)  # another entry of the same inputs
+    names = {path.name for entry in ask.entries for path in entry.iterdir()} - {".lock"}
     assert names
     for name in names:
         for path in ask.cache.glob(f"builds/*/{name}"):
             path.unlink() if content is None else path.write_bytes(content)
         again = ask(still / "here")
-        assert (ask.tokenized, again.fingerprint) == (0, right), name
+        assert (ask.documents, again.fingerprint) == (0, right), name
         assert again.locate(119) == (str(still / "here/2.jsonl"), 39), name
 
 
 @pytest.mark.parametrize("name", ["listing.json", "seen.json"])
 @pytest.mark.parametrize("body", [{}, {"version": 99, "files": [[1]], "listing": 3}])
 def test_a_list_of_another_version_is_not_believed(ask, corpus, right, name, body):
-    """Whole, but not as this version writes it. Neither in the room of the inputs, nor in another that is looked into."""
+    """Whole, but not as this version writes it. Neither in the entry of the inputs, nor in another that is looked into."""
     ask(corpus)
     ask(corpus, eos=None)
-    for room in ask.rooms:
-        write_cached(room / name, body)
-    jsonl(corpus / "3.jsonl", ["one more"])
-    assert (len(ask(corpus)), ask.tokenized) == (121, 1)
+    for entry in ask.entries:
+        write_cached(entry / name, body)
+    write_jsonl(corpus / "3.jsonl", ["one more"])
+    assert (len(ask(corpus)), ask.documents) == (121, 1)
     assert len(ask(corpus, bos=0)) == 121
 
 
@@ -285,12 +249,12 @@ def test_a_list_that_names_a_store_elsewhere(ask, still, tmp_path):
     """A name from a file never leads out of the cache."""
     store = ask(still / "here")
     shutil.copytree(store.path, tmp_path / "outside")
-    (room,) = ask.rooms
-    body = json.loads((room / "listing.json").read_bytes().split(b"\n", 1)[1])
+    (entry,) = ask.entries
+    body = json.loads((entry / "listing.json").read_bytes().split(b"\n", 1)[1])
     for name in ("../../outside", str(tmp_path / "outside"), "..", "", None, 7):
-        write_cached(room / "listing.json", {**body, "store": name})
+        write_cached(entry / "listing.json", {**body, "store": name})
         assert ask(still / "here").path == store.path
-        assert ask.tokenized == 0
+        assert ask.documents == 0
 
 
 # --- places -------------------------------------------------------------------------------------------------------------------
@@ -301,11 +265,11 @@ def test_a_cache_that_is_a_link(ask, corpus, right, tmp_path):
     ask.cache.symlink_to("elsewhere")
     assert ask(corpus).fingerprint == right
     ask(corpus)
-    assert ask.tokenized == 0
+    assert ask.documents == 0
     ask.cache = tmp_path / "elsewhere"
     ask(corpus)
-    assert ask.tokenized == 0
-    assert ask.litter() == []
+    assert ask.documents == 0
+    assert ask.leftovers() == []
 
 
 def test_a_cache_on_another_disk(corpus, right, tokenizer_path, tmp_path):
@@ -314,10 +278,10 @@ def test_a_cache_on_another_disk(corpus, right, tokenizer_path, tmp_path):
     if not mounted("-t", "tmpfs", "-o", "size=20m", "tmpfs", disk):
         pytest.skip("this user may not mount")
     try:
-        ask = Asking(disk / "cache", tokenizer_path)
+        ask = CachedBuilds(disk / "cache", tokenizer_path, shard_bytes="2KB")
         assert ask(corpus).fingerprint == right
-        jsonl(corpus / "3.jsonl", ["one more"])
-        assert (len(ask(corpus)), ask.tokenized, ask.litter()) == (121, 1, [])
+        write_jsonl(corpus / "3.jsonl", ["one more"])
+        assert (len(ask(corpus)), ask.documents, ask.leftovers()) == (121, 1, [])
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 
@@ -327,21 +291,21 @@ def test_without_hard_links_shards_are_copied(ask, corpus, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     ask(corpus)
-    jsonl(corpus / "3.jsonl", ["one more"])
+    write_jsonl(corpus / "3.jsonl", ["one more"])
     monkeypatch.setattr(os, "link", refused)
     grown = ask(corpus)
-    assert (len(grown), ask.tokenized, grown.verify(), ask.litter()) == (121, 1, [], [])
+    assert (len(grown), ask.documents, grown.verify(), ask.leftovers()) == (121, 1, [], [])
     shutil.rmtree(min(ask.stores, key=lambda path: path.stat().st_mtime))
     assert grown.verify() == []
 
 
 def test_a_cache_within_the_corpus(corpus, right, tokenizer_path):
     """It is no part of it."""
-    ask = Asking(corpus / "cache", tokenizer_path)
+    ask = CachedBuilds(corpus / "cache", tokenizer_path, shard_bytes="2KB")
     for _ in range(2):
         assert ask(corpus).fingerprint == right
         assert len(ask.stores) == 1
-    assert ask.tokenized == 0
+    assert ask.documents == 0
 
 
 def test_the_same_content_elsewhere_goes_by_its_own_names(ask, still):
@@ -349,7 +313,7 @@ def test_the_same_content_elsewhere_goes_by_its_own_names(ask, still):
 
     def asked(folder: str, **options: Any) -> int:
         assert ask(still / folder, **options).locate(0).file == str(still / folder / "0.jsonl")
-        return ask.tokenized
+        return ask.documents
 
     assert [asked("here"), asked("there"), asked("here")] == [120, 0, 0]
     shutil.rmtree(ask.stores[0])
@@ -375,14 +339,14 @@ def test_why_writes_nothing(ask, corpus, tmp_path, capsys):
 def test_odd_names(ask, tokenizer_path, tmp_path, name):
     name = os.fsdecode(name)
     folder = tmp_path / f"in {name}"
-    jsonl(folder / f"{name}.jsonl", [f"document {i}" for i in range(9)])
+    write_jsonl(folder / f"{name}.jsonl", [f"document {i}" for i in range(9)])
     store = ask(folder)
     assert (len(store), store.locate(8)) == (9, (str(folder / f"{name}.jsonl"), 8))
     ask(folder / f"{name}.jsonl")
-    assert ask.tokenized == 0
+    assert ask.documents == 0
     assert len(ask.stores) == 1
-    jsonl(folder / f"{name}2.jsonl", ["one more"])
-    assert (len(ask(folder)), ask.litter()) == (10, [])
+    write_jsonl(folder / f"{name}2.jsonl", ["one more"])
+    assert (len(ask(folder)), ask.leftovers()) == (10, [])
 
 
 def test_others_may_read_what_is_kept(ask, corpus):
@@ -418,7 +382,7 @@ def test_what_another_user_holds_is_not_pruned(still, right, tokenizer_path, tmp
     for folder in (still, *still.parents, tmp_path, *tmp_path.parents):
         if len(folder.parts) > 2:
             folder.chmod(folder.stat().st_mode | 0o055)
-    ask = Asking(tmp_path / "cache", tokenizer_path)
+    ask = CachedBuilds(tmp_path / "cache", tokenizer_path, shard_bytes="2KB")
     ask(still / "here")
     prune = ["cache", "prune", "--max-size", "1KB", "--cache-dir", str(ask.cache)]
     run = [sys.executable, "-c", OTHER_USER, str(still / "here"), str(tokenizer_path), str(ask.cache)]
@@ -454,7 +418,7 @@ def test_builds_that_cannot_be(ask, corpus, right, tmp_path):
         assert not (ask.cache / "stores").exists()
     assert ask(corpus).fingerprint == right
     assert len(ask.stores) == 1
-    assert not [path for path in ask.rooms if path.name.startswith("spool-")]
+    assert not [path for path in ask.entries if path.name.startswith("spool-")]
 
 
 INTERRUPTED = """
@@ -483,8 +447,8 @@ def interrupted(process: subprocess.Popen[str], cache: Path, number: int) -> int
 def test_interrupted_and_asked_again(tokenizer_path, reference, tmp_path, kind, number, monkeypatch):
     """It goes on where it was: shards with a receipt are not made again. So does a stream that is fed again."""
     texts = [f"number {i}: {'some words ' * 30}" for i in range(2000)]
-    source = jsonl(tmp_path / "corpus.jsonl", texts)
-    ask = Asking(tmp_path / "cache", tokenizer_path)
+    source = write_jsonl(tmp_path / "corpus.jsonl", texts)
+    ask = CachedBuilds(tmp_path / "cache", tokenizer_path, shard_bytes="2KB")
     how = ["-t", str(tokenizer_path), "--cache-dir", str(ask.cache), "--engine", "reference", "--shard-bytes", "16KB"]
     named = [str(source)] if kind == "files" else ["-", "--format", "jsonl"]
     with open(source) as stdin:
@@ -502,12 +466,12 @@ def test_interrupted_and_asked_again(tokenizer_path, reference, tmp_path, kind, 
     if kind == "stdin":
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(source.read_bytes())))
     again = ask(source if kind == "files" else tm.read("-", format="jsonl"), shard_bytes="16KB")
-    assert ask.tokenized < 2000
+    assert ask.documents < 2000
     assert {name: (again.path / "shards" / name).stat().st_ino for name in kept} == kept
     eos = again.tokenizer.eos_id
     assert [ids.tolist() for ids in again] == [[*encoded.ids, eos] for encoded in reference.encode_batch(texts)]
-    spools = [name for name in ask.litter() if "spool-" in name]
-    assert [name for name in ask.litter() if name not in spools] == []
+    spools = [name for name in ask.leftovers() if "spool-" in name]
+    assert [name for name in ask.leftovers() if name not in spools] == []
     assert not spools or (kind, number) == ("stdin", signal.SIGKILL)  # a dead process cannot take its text away
 
 
@@ -531,13 +495,13 @@ def test_streams_are_known_by_content(ask, kind, monkeypatch):
         return (text for text in texts)
 
     store = ask(stream(texts))
-    assert (len(store), ask.tokenized) == (300, 300)
+    assert (len(store), ask.documents) == (300, 300)
     again = ask(stream(texts))
-    assert (ask.tokenized, again.path, again.locate(299).row) == (0, store.path, store.locate(299).row)
+    assert (ask.documents, again.path, again.locate(299).row) == (0, store.path, store.locate(299).row)
     other = ask(stream([*texts[:-1], "another"]))
     assert other.fingerprint != store.fingerprint
     assert len(ask.stores) == 2
-    assert ask.litter() == []
+    assert ask.leftovers() == []
 
 
 @pytest.mark.parametrize("error", [ConnectionError("the line is dead"), PermissionError(13, "the line is dead")])
@@ -552,7 +516,7 @@ def test_a_stream_that_breaks_off(ask, error):
         ask(stream())
     assert "cannot write" not in str(caught.value)
     assert not (ask.cache / "stores").exists()
-    assert ask.litter() == []
+    assert ask.leftovers() == []
 
 
 # --- files that fail ------------------------------------------------------------------------------------------------------------
@@ -576,9 +540,9 @@ def test_files_that_fail_are_tried_again(ask, corpus, right, shard_bytes):
     assert mended.locate(40).file == str(corpus / "1.jsonl")
     if shard_bytes == "2KB":
         assert mended.fingerprint == right
-    assert ask.litter() == []
+    assert ask.leftovers() == []
     ask(corpus, shard_bytes=shard_bytes)
-    assert ask.tokenized == 0
+    assert ask.documents == 0
 
 
 def test_no_file_can_be_read(ask, tmp_path):
@@ -586,5 +550,5 @@ def test_no_file_can_be_read(ask, tmp_path):
     store = ask(tmp_path / "a*.jsonl")
     assert (len(store), store.complete) == (0, False)
     assert [entry["file"] for entry in store.failed] == [str(tmp_path / "a.jsonl")]
-    jsonl(tmp_path / "gone", ["here it is"])
-    assert (len(ask(tmp_path / "a*.jsonl")), ask.litter()) == (1, [])
+    write_jsonl(tmp_path / "gone", ["here it is"])
+    assert (len(ask(tmp_path / "a*.jsonl")), ask.leftovers()) == (1, [])

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from test_cache_mutations import MEMORY, SETTLED_SECONDS, TABLES, Mapped, names_of, quarantine
+from cache_world import MEMORY, SETTLED_SECONDS, TABLES, Mapped, names_of, quarantine
 
 import tokenmill as tm
 from tokenmill.encoding import Encoder

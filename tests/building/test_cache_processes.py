@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_helpers import leftovers
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -124,7 +125,7 @@ def wait_for(what, gone):
 
 
 def builder(cache: Path, others: list[int]) -> int | None:
-    """The process that holds the lock of the one room there is."""
+    """The process that holds the lock of the only entry."""
     for lock in (cache / "builds").glob("*/.lock"):
         holder = lock.read_text()
         if holder and int(holder) not in others:
@@ -139,15 +140,6 @@ def receipts(cache: Path) -> dict[str, int]:
         with suppress(FileNotFoundError):
             found[path.name] = path.stat().st_ino
     return found
-
-
-def litter(cache: Path) -> list[str]:
-    """What a build that came to its end should not have left."""
-    names = [path.relative_to(cache).as_posix() for path in cache.rglob("*")]
-    rooms = [name for name in names if name.startswith("builds/")]
-    return [name for name in names if name.endswith(".tmp")] + [
-        name for name in rooms if "spool-" in name or name.endswith(("/store", ".jsonl"))
-    ]
 
 
 # --- the same store -------------------------------------------------------------------------------------------------------
@@ -196,7 +188,7 @@ def test_processes_that_ask_at_once(workers, kills, corpora, tokenizer_path, tmp
         found = receipts(cache)
         assert {name: found[name] for name in kept} == kept  # nothing is done twice
         assert len(found) == shards
-        assert litter(cache) == []
+        assert leftovers(cache) == []
     if rounds > 1:
         seconds = time.monotonic() - began
         with capsys.disabled():
@@ -253,11 +245,11 @@ def test_the_same_content_in_two_folders(cache, tokenizer_path, tmp_path):
     assert [one["path"] for one in said] == [str(store)] * 6
     assert [one["file"] for one in said] == [str(folders[number % 2] / "0.jsonl") for number in range(6)]
     assert [one["documents"] for one in said] == [300] * 6
-    assert litter(cache) == []
+    assert leftovers(cache) == []
 
 
 def test_one_who_is_there_first_while_another_puts_its_store_away(cache, tokenizer_path, tmp_path, monkeypatch):
-    """Two rooms, the same content: right before a store is put where it stays, another process puts the same one there."""
+    """Two entries, the same content: right before a store is put where it stays, another process puts the same one there."""
     folders = [written(tmp_path / name, 1, 20) for name in ("here", "there")]
     rename, others = os.rename, iter(folders[1:])
 
@@ -285,7 +277,7 @@ def test_two_tokenizers_at_once(cache, tokenizer_path, tmp_path):
         right = tm.build(corpus, spec, tmp_path / f"right{number}", workers=0, engine="reference")
         assert {one["fingerprint"] for one in said[number::2]} == {right.fingerprint}
     assert len(list((cache / "stores").iterdir())) == 2
-    assert litter(cache) == []
+    assert leftovers(cache) == []
 
 
 def test_ranks_that_load_the_same_text(cache, tokenizer_path, tmp_path):
@@ -299,7 +291,7 @@ def test_ranks_that_load_the_same_text(cache, tokenizer_path, tmp_path):
         rows = [row for rank in said for row in rank["batches"][step]]
         assert rows == one.batch(step)["input_ids"].tolist()
     assert len(list((cache / "stores").iterdir())) == 1
-    assert litter(cache) == []
+    assert leftovers(cache) == []
 
 
 # --- killed at any moment ---------------------------------------------------------------------------------------------------

@@ -17,21 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_helpers import CachedBuilds, write_jsonl
 
 import tokenmill as tm
 from tokenmill.building import plan
 from tokenmill.cli import main
-from tokenmill.events import Event
 from tokenmill.reading import codecs, discover
 
 SECOND = 10**9
 LONG_AFTER = 10 * SECOND  # nanoseconds after which nobody doubts how a file looks
-
-
-def json_lines(path: Path, texts: list[str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    return path
 
 
 def lines(word: str, count: int = 30) -> list[str]:
@@ -44,34 +38,9 @@ def left_alone(*paths: Path) -> Any:
     return replace(source, looked_at=source.looked_at + LONG_AFTER)
 
 
-class Asking:
-    """Builds in one cache, or in a folder; of the last of them the documents that it made, and the bytes it read for that."""
-
-    def __init__(self, cache: Path, tokenizer: Path) -> None:
-        self.cache, self.tokenizer = cache, tokenizer
-        self.documents = self.read = 0
-
-    def __call__(self, source: Any, out: Path | None = None, **options: Any) -> tm.Store:
-        self.documents = self.read = 0
-        where = {} if out else {"cache_dir": self.cache}
-        options = {"engine": "reference", "workers": 0, **where, **options}
-        return tm.build(source, self.tokenizer, out, progress=self.heard, **options)
-
-    def heard(self, event: Event) -> None:
-        if event.name == "progress":  # counts of this build so far
-            self.documents, self.read = event.documents, event.source_bytes
-
-    @property
-    def stores(self) -> list[str]:
-        return sorted(path.name for path in (self.cache / "stores").iterdir())
-
-    def command(self, *words: str) -> int:
-        return main(["cache", *words, "--cache-dir", str(self.cache)])
-
-
 @pytest.fixture
-def ask(tmp_path, tokenizer_path) -> Asking:
-    return Asking(tmp_path / "cache", tokenizer_path)
+def ask(tmp_path, tokenizer_path) -> CachedBuilds:
+    return CachedBuilds(tmp_path / "cache", tokenizer_path)
 
 
 @pytest.fixture
@@ -139,7 +108,7 @@ def test_equal_files_keep_their_names(ask, tmp_path):
     data = tmp_path / "data"
     texts = {word: lines(word) for word in ("one", "two")}
     for name, word in (("a", "one"), ("b", "two"), ("c", "two")):
-        json_lines(data / f"{name}.jsonl", texts[word])
+        write_jsonl(data / f"{name}.jsonl", texts[word])
         with open(data / f"{name}.jsonl", "a") as out:
             out.write("not json\n")
         if name == "a":
@@ -191,11 +160,11 @@ def test_files_that_begin_alike_are_not_one_shard(ask, tmp_path, differ):
 def test_data_below_the_root_of_the_cache(ask, reference, tmp_path, where, monkeypatch):
     """It is read; what the cache keeps beside it is not."""
     root, options = tmp_path / "scratch", {"cache_dir": None}
-    json_lines(root / "mine/a.jsonl", ["first"])
-    json_lines(root / "b.jsonl", ["second"])
+    write_jsonl(root / "mine/a.jsonl", ["first"])
+    write_jsonl(root / "b.jsonl", ["second"])
     (root / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55\n")
     for name in ("stores", "builds", "proofs", "tokenizers", "speeds", "plans"):
-        json_lines(root / name / "own/kept.json", ["not data"])
+        write_jsonl(root / name / "own/kept.json", ["not data"])
     if where == "cache_dir":
         options = {"cache_dir": root}
     else:
@@ -216,7 +185,7 @@ def test_a_repair_keeps_what_failed(ask, tmp_path, shard_bytes, capsys):
     """It is no part of what is mended, and the next build tries it again."""
     data = tmp_path / "data"
     for name in "ac":
-        json_lines(data / f"{name}.jsonl", lines(name))
+        write_jsonl(data / f"{name}.jsonl", lines(name))
     (data / "b.jsonl").write_text("[\n{}]\n")
     store = ask(left_alone(data), shard_bytes=shard_bytes)
     failed, right = store.failed, ids_of(store)
@@ -226,7 +195,7 @@ def test_a_repair_keeps_what_failed(ask, tmp_path, shard_bytes, capsys):
     with pytest.warns(UserWarning, match="not complete"):
         again = tm.open(store.path)
     assert (again.complete, again.failed, again.verify(), ids_of(again)) == (False, failed, [], right)
-    mended = json_lines(data / "b.jsonl", lines("b"))
+    mended = write_jsonl(data / "b.jsonl", lines("b"))
     whole = ask(left_alone(data), shard_bytes=shard_bytes)
     assert (whole.complete, len(whole)) == (True, 90)
     assert 0 < ask.read <= mended.stat().st_size
@@ -236,9 +205,9 @@ def test_a_repair_leaves_other_stores_alone(ask, tmp_path, capsys):
     """They may have the same file, by a link."""
     data = tmp_path / "data"
     for name in "ab":
-        json_lines(data / f"{name}.jsonl", lines(name))
+        write_jsonl(data / f"{name}.jsonl", lines(name))
     store = ask(data, shard_bytes="1KiB")
-    json_lines(data / "c.jsonl", lines("c"))
+    write_jsonl(data / "c.jsonl", lines("c"))
     grown = ask(data, shard_bytes="1KiB")
     right = (store.path / "shards" / f"{store.manifest.shard_ids[0]}.npy").read_bytes()
     path = damage(store)
@@ -253,7 +222,7 @@ def test_a_repair_leaves_other_stores_alone(ask, tmp_path, capsys):
 
 def test_a_store_that_holds_a_shard_twice(ask, tmp_path, capsys):
     for name in "ab":
-        json_lines(tmp_path / f"data/{name}.jsonl", lines("the same"))
+        write_jsonl(tmp_path / f"data/{name}.jsonl", lines("the same"))
     store = ask(tmp_path / "data", shard_bytes="1KiB")
     right = ids_of(store)
     assert len(set(store.manifest.shard_ids)) < store.num_shards
@@ -269,7 +238,7 @@ def test_a_store_that_holds_a_shard_twice(ask, tmp_path, capsys):
 @pytest.mark.parametrize("look", ["as it was", "rehash"])
 def test_what_was_deleted_from_a_store_is_there_again(ask, tmp_path, where, what, look):
     """After the next build, which tokenizes nothing for it."""
-    data, out = json_lines(tmp_path / "a.jsonl", ["one", "two"]), None if where == "cache" else tmp_path / "out"
+    data, out = write_jsonl(tmp_path / "a.jsonl", ["one", "two"]), None if where == "cache" else tmp_path / "out"
     store = ask(left_alone(data), out)
     gone = store.path / what
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
@@ -283,29 +252,29 @@ def test_what_was_deleted_from_a_store_is_there_again(ask, tmp_path, where, what
 
 
 def test_an_open_store_is_not_pruned(ask, tmp_path, capsys):
-    path = ask(json_lines(tmp_path / "a.jsonl", ["one", "two"])).path
+    path = ask(write_jsonl(tmp_path / "a.jsonl", ["one", "two"])).path
     store = tm.open(path)
     assert ask.command("prune", "--max-size", "1KB") == 0
-    assert (ask.stores, len(ids_of(store))) == ([path.name], 2)
+    assert (ask.store_names, len(ids_of(store))) == ([path.name], 2)
     del store
     assert ask.command("prune", "--max-size", "1KB") == 0
-    assert ask.stores == []
+    assert ask.store_names == []
 
 
 def test_force_takes_no_store_from_those_who_use_it(ask, tmp_path, capsys):
-    data = json_lines(tmp_path / "a.jsonl", ["one", "two"])
+    data = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
     store = ask(data)
     ask(data, force=True)
     assert ask.documents == 2
     assert ask.command("prune", "--max-size", "1KB") == 0
-    assert (ask.stores, len(ids_of(store))) == ([store.path.name], 2)
+    assert (ask.store_names, len(ids_of(store))) == ([store.path.name], 2)
 
 
 def test_a_run_keeps_the_names_of_its_documents(ask, tmp_path, capsys):
     """Also when the same inputs became another store, and that is gone."""
-    data = json_lines(tmp_path / "a.jsonl", ["one"])
+    data = write_jsonl(tmp_path / "a.jsonl", ["one"])
     store = ask(data)
-    json_lines(data, ["two"])
+    write_jsonl(data, ["two"])
     newer = ask(data).path.name
     assert newer != store.path.name
     assert ask.command("remove", newer) == 0
@@ -314,7 +283,7 @@ def test_a_run_keeps_the_names_of_its_documents(ask, tmp_path, capsys):
 
 def test_remove_all_names_what_is_in_use(ask, tmp_path, capsys):
     """And removes everything else, whatever comes first."""
-    held = [ask(json_lines(tmp_path / f"{i}.jsonl", [f"text {i}"])) for i in range(4)]
+    held = [ask(write_jsonl(tmp_path / f"{i}.jsonl", [f"text {i}"])) for i in range(4)]
     kept = held.pop(2)
     others = [store.path.name for store in held]
     held.clear()
@@ -322,7 +291,7 @@ def test_remove_all_names_what_is_in_use(ask, tmp_path, capsys):
     said = capsys.readouterr().err
     assert kept.path.name in said
     assert not [name for name in others if name in said]
-    assert ask.stores == [kept.path.name]
+    assert ask.store_names == [kept.path.name]
     assert len(ids_of(kept)) == 1
 
 
@@ -332,10 +301,10 @@ def test_remove_all_names_what_is_in_use(ask, tmp_path, capsys):
 def test_an_engine_that_was_asked_for_once(ask, tmp_path):
     """Neither other text nor more of the same is bound to it."""
     data = tmp_path / "data"
-    json_lines(data / "a.jsonl", lines("a"))
-    other = json_lines(tmp_path / "other.jsonl", lines("other"))
+    write_jsonl(data / "a.jsonl", lines("a"))
+    other = write_jsonl(tmp_path / "other.jsonl", lines("other"))
     ask(data, engine="reference", shard_bytes="1KiB")
-    json_lines(data / "b.jsonl", lines("b"))
+    write_jsonl(data / "b.jsonl", lines("b"))
     for source in (other, data):
         scratch = ask(source, engine="auto", shard_bytes="1KiB", cache_dir=tmp_path / f"for {source.name}")
         store = ask(source, engine="auto", shard_bytes="1KiB")
@@ -346,10 +315,10 @@ def test_an_engine_that_was_asked_for_once(ask, tmp_path):
 @pytest.mark.parametrize("what", ["build", "why"])
 def test_a_look_into_stores_is_no_use_of_them(ask, listed, tmp_path, what):
     """Else what nobody needs would never be the longest unused."""
-    stores = [ask(json_lines(tmp_path / f"{i}.jsonl", lines(f"text {i}"))).path for i in range(2)]
+    stores = [ask(write_jsonl(tmp_path / f"{i}.jsonl", lines(f"text {i}"))).path for i in range(2)]
     for days, store in enumerate(stores, 1):
         os.utime(store / ".used", (SECOND + days, SECOND + days))
-    other = json_lines(tmp_path / "other.jsonl", lines("text 9"))
+    other = write_jsonl(tmp_path / "other.jsonl", lines("text 9"))
     if what == "build":
         ask(other)
         assert ask.documents == 30
@@ -363,7 +332,7 @@ def test_a_look_into_stores_is_no_use_of_them(ask, listed, tmp_path, what):
 @pytest.mark.parametrize("version", ["VERSION", "RECEIPT_VERSION"])
 def test_another_version_is_another_store(ask, tmp_path, version, monkeypatch):
     """In a cache that two releases share neither takes the other's place."""
-    data = json_lines(tmp_path / "a.jsonl", ["one", "two"])
+    data = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
     store = ask(left_alone(data))
     before = (store.path / "manifest.json").stat().st_ino
     with monkeypatch.context() as patch:
@@ -371,7 +340,7 @@ def test_another_version_is_another_store(ask, tmp_path, version, monkeypatch):
         other = ask(left_alone(data))
         assert (other.path != store.path, ask.documents) == (True, 2)
         assert not set(other.manifest.shard_ids) & set(store.manifest.shard_ids)
-    assert len(ask.stores) == 2
+    assert len(ask.store_names) == 2
     again = ask(left_alone(data))
     assert (again.path, ask.documents, (again.path / "manifest.json").stat().st_ino) == (store.path, 0, before)
 
@@ -381,7 +350,7 @@ def test_another_version_is_another_store(ask, tmp_path, version, monkeypatch):
 
 def test_folders_that_are_no_stores(ask, listed, tmp_path, capsys):
     """Without a manifest, or of a release that has other names: they are told of, checked past, and pruned."""
-    one, two = (ask(json_lines(tmp_path / f"{i}.jsonl", [f"text {i}"])).path for i in range(2))
+    one, two = (ask(write_jsonl(tmp_path / f"{i}.jsonl", [f"text {i}"])).path for i in range(2))
     (one / "manifest.json").unlink()
     foreign = ask.cache / "stores" / ("a" * 24)
     foreign.mkdir()
@@ -398,14 +367,14 @@ def test_folders_that_are_no_stores(ask, listed, tmp_path, capsys):
     )
     assert "manifest.json" in found[one.name][0]
     assert ask.command("prune", "--max-size", "2MB") == 0
-    assert sorted(ask.stores) == sorted(names[:2])
+    assert sorted(ask.store_names) == sorted(names[:2])
     assert ask.command("remove", one.name) == 0
     assert ask.command("verify") == 0
 
 
 def test_a_command_whose_store_nobody_would_have(ask, tmp_path, capsys):
     """It is over when it has built: a cache that cannot be written is an error there. A program gets its tokens."""
-    data = json_lines(tmp_path / "a.jsonl", ["one", "two"])
+    data = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
     ask.cache.write_text("no folder")
     how = ["-t", str(ask.tokenizer), "--engine", "reference", "--cache-dir", str(ask.cache), "--json", "--quiet"]
     code = main(["build", str(data), *how])

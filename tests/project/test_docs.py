@@ -110,7 +110,7 @@ def test_cache_page_runs(tmp_path, tokenizer_path):
         ran = subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True)
         said.append(ran.stdout + ran.stderr)
     assert ["up to date" in text for text in said[:3]] == [False, True, False]
-    assert "text_field: 'text' there, 'title' now" in said[2]
+    assert "text_field: was 'text', now 'title'" in said[2]
     assert "1 store" in said[3]
     python += "assert len(store) == 40 and len(trial) == 10 and store.path.parts[-2] == 'stores'\n"
     subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True, timeout=60)

@@ -1,17 +1,17 @@
-"""Documents of a finished store, read from their source again and encoded by the reference: is every id still right?"""
+"""Encode documents of a finished store again, from their source and with the reference, and compare the ids."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokenmill.building.plan import Task
-from tokenmill.building.repair import same_build
+from tokenmill.building.repair import original_plan
 from tokenmill.building.task_rows import blocks, good_rows
 from tokenmill.documents import text_bytes
 from tokenmill.encoding import WHOLE_BYTES, Difference
@@ -19,83 +19,88 @@ from tokenmill.errors import StoreError
 from tokenmill.reading import Source
 from tokenmill.store import Damage, Store, read_manifest, read_receipt
 
-PER_SHARD = 64  # documents from one shard, so that a small N reads a small part of the source
+PER_SHARD = 64  # documents of one shard, so that a small sample reads a small part of the source
 
 
 def reencode(folder: Path, count: int) -> tuple[int, list[Damage]]:
-    """Encode `count` documents, spread over the store, with the reference: (how many, those that differ).
+    """Encode `count` documents, spread over the store, with the reference. Returns how many, and those that differ.
 
-    Reads the source of the shards they are in. If that is gone or has changed, that is an error: nothing can be said.
+    Reads the source of the shards they are in. Raises StoreError if that is gone or has changed.
     """
     manifest = read_manifest(folder)
-    try:  # whatever engine made it: that one may be gone, or refused by now
-        build = same_build(folder, replace(manifest, tokenizer={**manifest.tokenizer, "engine": "reference"}), [])
+    try:
+        plan = original_plan(folder, manifest, engine="reference")
     except StoreError as error:
         raise StoreError(f"no document can be encoded again: {error}") from error
     store = Store(folder, manifest)
-    encoder = build.tokenizer.encoder(manifest.options["bos"], manifest.options["eos"])
-    starts = np.concatenate(([0], np.cumsum(manifest.shard_documents)))
-    tasks = {task.id: task for task in build.tasks}
-    found: list[Damage] = []
+    encoder = plan.tokenizer.encoder(manifest.options["bos"], manifest.options["eos"])
+    first_documents = np.concatenate(([0], np.cumsum(manifest.shard_documents)))
+    tasks = {task.id: task for task in plan.tasks}
+    differences: list[Damage] = []
     checked = 0
-    for shard, wanted in _chosen(manifest.shard_documents, count):
+    for shard, positions in _sample(manifest.shard_documents, count):
         task = tasks[manifest.shard_ids[shard]]
-        for place, values in _documents(task, build.source, folder / "shards", wanted):
-            document = int(starts[shard]) + place
-            expected, stored = encoder.encode(values).ids.tolist(), store[document].tolist()
+        for position, text in _texts(task, plan.source, folder / "shards", positions):
+            document = int(first_documents[shard]) + position
+            expected, stored = encoder.encode(text).ids.tolist(), store[document].tolist()
             checked += 1
             if expected != stored:
                 file, row = store.locate(document)
-                differs = Difference("", expected, stored)
-                found.append(Damage(f"{file}, row {row}", f"differs from the reference, {differs}", task.id))
-    return checked, found
+                difference = Difference("", expected, stored)
+                differences.append(Damage(f"{file}, row {row}", f"differs from the reference, {difference}", task.id))
+    return checked, differences
 
 
-def _chosen(documents: list[int], count: int) -> Iterator[tuple[int, set[int]]]:
-    """Which documents of which shards: a few shards, many documents of each. Always the same ones."""
+def _sample(documents: list[int], count: int) -> Iterator[tuple[int, set[int]]]:
+    """Shards, and positions of documents in them: few shards, many documents of each. The same call gives the same sample."""
     chance = random.Random(f"{count} {documents}")
-    full = [shard for shard, held in enumerate(documents) if held]
-    while full and count > 0:
-        few = chance.sample(full, min(len(full), -(-count // PER_SHARD)))
-        each = -(-count // len(few))
-        for shard in sorted(few):
-            wanted = min(each, documents[shard], count)
-            count -= wanted
-            if wanted > 0:
-                yield shard, set(chance.sample(range(documents[shard]), wanted))
-        full = [shard for shard in full if shard not in few]
+    shards = [shard for shard, size in enumerate(documents) if size]
+    while shards and count > 0:
+        chosen = chance.sample(shards, min(len(shards), -(-count // PER_SHARD)))
+        each = -(-count // len(chosen))
+        for shard in sorted(chosen):
+            size = min(each, documents[shard], count)
+            count -= size
+            if size > 0:
+                yield shard, set(chance.sample(range(documents[shard]), size))
+        shards = [shard for shard in shards if shard not in chosen]
 
 
-def _documents(task: Task, source: Source, shards: Path, wanted: set[int]) -> Iterator[tuple[int, pa.LargeStringArray]]:
-    """The texts of some of a shard's documents, each with its place in the shard.
+def _texts(task: Task, source: Source, shards: Path, positions: set[int]) -> Iterator[tuple[int, pa.LargeStringArray]]:
+    """The texts of the documents at these positions of a shard, each with its position.
 
-    What the build left out after reading (a document that crashed the engine, one too large) is not in the shard, nor is a
-    file that could not be read then. Documents that are encoded in parts are passed over.
+    Rows that the build skipped, and files that it could not read, are not in the shard. Documents that are encoded in parts
+    are left out.
     """
     receipt = read_receipt(shards, task.id)
     if receipt is None:
         raise StoreError(f"shard {task.id} has no receipt; run: tokenmill verify {shards.parent}")
-    left_out = {
+    skipped = _skipped_rows(task, receipt)
+    position, continues = 0, False
+    for block in blocks(task, source):
+        skipped_rows = skipped.get((block.piece.file.path, block.piece.start))
+        if skipped_rows is None:
+            continues = False
+            continue
+        for i, row in enumerate(good_rows(block.texts)):
+            if block.row + row in skipped_rows:
+                continue
+            if position in positions and not (i == 0 and continues):
+                text = block.texts.values.slice(i, 1)
+                if text_bytes(text) <= WHOLE_BYTES:
+                    yield position, text
+            position += 1
+        continues = block.texts.unfinished
+    if position != receipt["documents"]:
+        raise StoreError(
+            f"no document can be encoded again: the source gives {position:,} of the {receipt['documents']:,} documents of"
+            f" shard {task.id}; can {', '.join(sorted({piece.file.shown for piece in task.pieces})[:3])} be read?"
+        )
+
+
+def _skipped_rows(task: Task, receipt: dict[str, Any]) -> dict[tuple[str, int], set[int]]:
+    """The rows that the build left out, by path and start of each piece."""
+    return {
         (piece.file.path, piece.start): {row + i for row, rows, _, _ in entry.get("skips", ()) for i in range(rows)}
         for piece, entry in zip(task.pieces, receipt["pieces"], strict=True)
     }
-    place, goes_on = 0, False
-    for block in blocks(task, source):
-        gone = left_out.get((block.piece.file.path, block.piece.start))
-        if gone is None:
-            goes_on = False
-            continue
-        for i, row in enumerate(good_rows(block.texts)):
-            if block.row + row in gone:
-                continue
-            if place in wanted and not (i == 0 and goes_on):
-                one = block.texts.values.slice(i, 1)
-                if text_bytes(one) <= WHOLE_BYTES:
-                    yield place, one
-            place += 1
-        goes_on = block.texts.unfinished
-    if place != receipt["documents"]:
-        raise StoreError(
-            f"no document can be encoded again: the source gives {place:,} of the {receipt['documents']:,} documents of"
-            f" shard {task.id}; can {', '.join(sorted({piece.file.shown for piece in task.pieces})[:3])} be read?"
-        )

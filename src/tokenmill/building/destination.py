@@ -1,129 +1,193 @@
-"""The folder a store goes to: is it ours to write in, and was what is there made in the same way?"""
+"""Where a store is built: the contract that `run_build` relies on, and a folder chosen by the user."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from tokenmill.building.changes import options_told
-from tokenmill.encoding import Tokenizer
-from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, StoreError, UsageError
-from tokenmill.io.atomic import digest, write_atomically, writing
+from tokenmill.building.build_plan import BuildPlan, PriorWork
+from tokenmill.building.changes import describe_changes, describe_options
+from tokenmill.building.publish import sweep
+from tokenmill.building.request import ResolvedRequest
+from tokenmill.building.source_index import SourceIndex, current_listing
+from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, UsageError
+from tokenmill.events import Listener
+from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source
-from tokenmill.store import Manifest, read_manifest
+from tokenmill.store import Manifest, Store, files_are_complete, read_manifest
 from tokenmill.user_cache import cache_folder
 
-FEW = 64  # inputs; a folder is one, and among more there are only files
-CACHED = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans")
+MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links
+CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans")
 
 
-def without_own_files(source: Source, *folders: Path, cache: Path | None = None) -> Source:
-    """A store that lies among its source's files is not part of it; nor is what tokenmill keeps in its cache."""
-    roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
-    ours = [*folders, *(root / name for root in sorted(roots) for name in CACHED)]
-    inside = tuple(os.path.join(spelling, "") for folder in ours for spelling in _spellings(folder, source))
-    files = tuple(file for file in source.files if not file.path.startswith(inside))
-    if len(files) == len(source.files):
-        return source
-    if not files and not source.streams:
-        where = next(folder for folder in ours if source.files[0].path.startswith(tuple(_spellings(folder, source))))
-        raise UsageError(f"every file to read lies in {where}, which is where stores are written")
-    return replace(source, files=files)
+class Destination(Protocol):
+    """Where a store is built. `run_build` calls the methods in this order."""
+
+    @property
+    def folder(self) -> Path:
+        """Where shards and the manifest are written."""
+        ...
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was built here before, so that workers are needed for sure. Asked after `open`."""
+        ...
+
+    def open(self, stack: ExitStack, emit: Listener) -> Store | None:
+        """Lock the folder for as long as `stack` lasts, and prepare it.
+
+        Returns the finished store if another process built it while this one waited for the lock.
+        """
+        ...
+
+    def prior_work(self, resolved: ResolvedRequest) -> PriorWork | Store:
+        """What earlier builds left here; or the store, if a look at the list of input files shows that it is up to date."""
+        ...
+
+    def existing_store(self, plan: BuildPlan) -> Store | None:
+        """The store that the plan describes, if it exists. Raises if the plan does not fit the destination."""
+        ...
+
+    def reasons(self, plan: BuildPlan) -> list[str]:
+        """Why there is something to build, for the user."""
+        ...
+
+    def finish(self, store: Store, plan: BuildPlan) -> Store:
+        """Put a finished store where it belongs, and save the index. `store` is a new one, or `existing_store`."""
+        ...
 
 
-def _spellings(folder: Path, source: Source) -> Iterator[str]:
-    """A folder's path, and the ways to it through inputs that are links."""
-    path, real = os.path.abspath(folder), os.path.realpath(folder)
-    yield path
-    for item in source.inputs if len(source.inputs) <= FEW else ():
-        within = os.path.join(os.path.realpath(item), "")
-        if within != os.path.join(item, "") and real.startswith(within):
-            yield os.path.join(item, real.removeprefix(within))
+class FolderDestination:
+    """A folder chosen by the user. A second build there at the same time is an error."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-def manifest_of(folder: Path) -> Manifest | None:
-    """The manifest of a store, if there is a sound one."""
-    try:
-        return read_manifest(folder)
-    except StoreError:
+    @property
+    def is_new(self) -> bool:
+        return not (self.folder / "manifest.json").exists()
+
+    def open(self, stack: ExitStack, emit: Listener) -> Store | None:
+        check_folder(self.folder)
+        stack.enter_context(build_lock(self.folder))
+        if all(entry.name == ".lock" for entry in self.folder.iterdir()):
+            stack.callback(_remove_unless_begun, self.folder)
+        stack.callback(shutil.rmtree, self.folder / "spool", ignore_errors=True)
         return None
+
+    def prior_work(self, resolved: ResolvedRequest) -> PriorWork | Store:
+        manifest = self._matching_manifest(resolved)
+        if manifest is not None and manifest.complete and resolved.trusts_listing:
+            is_current = current_listing(self.folder, resolved.source) is not None
+            if is_current and files_are_complete(self.folder, manifest):
+                sweep(self.folder, set(manifest.shard_ids))
+                return Store(self.folder, manifest)
+        return PriorWork(published=manifest, indexes=[SourceIndex(self.folder, resolved.source)])
+
+    def _matching_manifest(self, resolved: ResolvedRequest) -> Manifest | None:
+        """The manifest of the store in the folder; raises MismatchError if other options were used. None with `force`."""
+        if resolved.request.force:
+            discard_receipts(self.folder)
+            return None
+        manifest = self._readable_manifest()
+        if manifest is None:
+            return None
+        differences = describe_options(manifest.options, resolved.options)
+        if manifest.tokenizer["fingerprint"] != resolved.tokenizer.fingerprint:
+            differences.append(f"tokenizer name: was {manifest.tokenizer['name']}, now {resolved.tokenizer.name}")
+        inputs = resolved.source.inputs
+        missing = [name for name in manifest.source["inputs"] if name not in inputs]
+        if missing:
+            differences.append(f"input: was {', '.join(missing)}, now {', '.join(inputs)}")
+        if differences:
+            raise MismatchError(
+                f"{self.folder} was built with other options ({'; '.join(differences)}). Use the same options, choose"
+                " another folder, or rebuild this one with --force (force=True)"
+            )
+        return manifest
+
+    def _readable_manifest(self) -> Manifest | None:
+        """None if there is no manifest, or it is damaged (receipts still tell what is done), or no shard was finished."""
+        try:
+            manifest = read_manifest(self.folder)
+        except (MissingStoreError, CorruptError):
+            return None
+        is_empty = not manifest.shard_ids and not any((self.folder / "shards").glob("*.json"))
+        return None if is_empty else manifest
+
+    def existing_store(self, plan: BuildPlan) -> Store | None:
+        return None if plan.has_work else published_store(plan, [task.id for task in plan.tasks])
+
+    def reasons(self, plan: BuildPlan) -> list[str]:
+        return describe_changes(plan)
+
+    def finish(self, store: Store, plan: BuildPlan) -> Store:
+        plan.index.write(plan.source)
+        return store
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something else."""
+    """Raise UsageError for a folder that has other files than a store."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UsageError(f"{folder} is a file; the store needs a folder of its own")
-    if any((folder / ours).exists() for ours in ("manifest.json", "shards", "events.jsonl")):
+        raise UsageError(f"{folder} is a file; a store needs a folder of its own")
+    if any((folder / name).exists() for name in ("manifest.json", "shards", "events.jsonl")):
         return
     others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
     if others:
         raise UsageError(
-            f"{folder} holds other things ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and is no token"
-            " store; choose a new or empty folder"
+            f"{folder} is not a token store and has other files in it ({', '.join(others[:3])}"
+            f"{', ...' if len(others) > 3 else ''}); choose a new or empty folder"
         )
 
 
-def leave_no_litter(folder: Path) -> None:
-    """A build that began in an empty folder and never came to writing a manifest leaves none. The lock is still held."""
-    if not (folder / "manifest.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def agree(folder: Path, source: Source, tokenizer: Tokenizer, options: dict[str, Any], force: bool) -> Manifest | None:
-    """The store that is there, if it is of the same making; an error that says what differs, if not."""
-    try:
-        old = read_manifest(folder)
-    except (MissingStoreError, CorruptError):
-        return None  # receipts still tell what is done
-    except StoreError:
-        if not force:
-            raise
+def published_store(plan: BuildPlan, shards: list[str]) -> Store | None:
+    """The store in the folder of the plan, if it is complete and consists of these shards under the same names."""
+    manifest = plan.prior.published
+    if manifest is None or not plan.is_published(shards):
         return None
-    if not old.shard_ids and not any((folder / "shards").glob("*.json")):
-        return None  # begun, and nothing done: nothing to lose
-    differs = options_told(old.options, options)
-    if old.tokenizer["fingerprint"] != tokenizer.fingerprint:
-        differs.append(f"tokenizer name: {old.tokenizer['name']} there, {tokenizer.name} now")
-    gone = [name for name in old.source["inputs"] if name not in source.inputs]
-    if gone:
-        differs.append(f"input: {', '.join(gone)} there, {', '.join(source.inputs)} now")
-    if differs and not force:
-        raise MismatchError(
-            f"{folder} was built in another way ({'; '.join(differs)}). Build as before, choose another folder, or rebuild"
-            " this one with --force (force=True)"
-        )
-    if force:
-        start_anew(folder)
-        return None
-    return old
+    sweep(plan.folder, set(manifest.shard_ids))
+    return Store(plan.folder, manifest)
 
 
-def start_anew(folder: Path) -> None:
-    """Without receipts nothing is done, and without its list nothing is known."""
+def discard_receipts(folder: Path) -> None:
+    """Remove the receipts and the index, so that everything is built again."""
     for path in (*(folder / "shards").glob("*.json"), *folder.glob("seen.*"), folder / "listing.json"):
         path.unlink(missing_ok=True)
 
 
-def keep(path: Path, content: bytes) -> str:
-    """Write a file unless it is there already; returns its digest."""
-    with suppress(OSError):
-        if path.read_bytes() == content:
-            return digest(content)
-    with writing(path):
-        path.parent.mkdir(exist_ok=True)
-    write_atomically(path, content)
-    return digest(content)
+def _remove_unless_begun(folder: Path) -> None:
+    """Remove the folder of a build that failed before it wrote a manifest. The lock is still held."""
+    if not (folder / "manifest.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def forget(folder: Path, names: Collection[str]) -> None:
-    """Remove files of another tokenizer, which lay there before; a store's tokenizer is what its manifest names."""
-    for path in folder.iterdir():
-        if path.is_file() and path.name not in names:
-            path.unlink()
+def without_own_files(source: Source, *folders: Path, cache: Path | None = None) -> Source:
+    """The source without files in `folders` (stores that are among the input) and in tokenmill's cache."""
+    roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
+    own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
+    prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
+    files = tuple(file for file in source.files if not file.path.startswith(prefixes))
+    if len(files) == len(source.files):
+        return source
+    if not files and not source.streams:
+        where = next(folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
+        raise UsageError(f"all input files are in {where}, where stores are written; give other files")
+    return replace(source, files=files)
+
+
+def _spellings(folder: Path, source: Source) -> Iterator[str]:
+    """The path of a folder, and its paths through inputs that are links."""
+    path, real = os.path.abspath(folder), os.path.realpath(folder)
+    yield path
+    for item in source.inputs if len(source.inputs) <= MAX_LINKED_INPUTS else ():
+        target = os.path.join(os.path.realpath(item), "")
+        if target != os.path.join(item, "") and real.startswith(target):
+            yield os.path.join(item, real.removeprefix(target))

@@ -1,79 +1,84 @@
-"""Receipts -> manifest: the moment a store comes to be, in one rename."""
+"""Write the manifest over finished shards. One rename publishes the store."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from itertools import chain
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.executors.base import Failures
-from tokenmill.building.plan import Task
+import xxhash
+
 from tokenmill.documents import BLANK
-from tokenmill.errors import BuildError
+from tokenmill.encoding import Tokenizer
+from tokenmill.errors import BuildError, StoreError
 from tokenmill.io.atomic import canonical, digest, sync_folder, temporary_path, write_atomically, writing
-from tokenmill.store import Manifest, content_digest, has_columns, read_receipt, shard_of_file, store_fingerprint
+from tokenmill.store import (
+    Manifest,
+    content_digest,
+    has_columns,
+    read_manifest,
+    shard_of_file,
+    store_fingerprint,
+)
 from tokenmill.store.shard import sealed
 from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
-_HALF_WRITTEN = re.compile(
+_TEMPORARY_FILE = re.compile(
     r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+|listing|seen)\.[0-9a-f-]+\.tmp"
 )
 
 
-def publish(
-    folder: Path, manifest: Manifest, tasks: list[Task], shards: dict[str, str], failures: Failures
-) -> Manifest:
-    """Put finished shards in order, count everything, and replace the manifest. Then sweep what it does not name.
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """A finished shard, as it is listed in a store.
 
-    `shards` has the names of the shards that tasks became.
+    `receipt` is what `ShardWriter.commit` returns. It needs the facts `text_bytes` and `pieces`, a list of
+    {"content", "rows", "documents", "tokens", "text_bytes"}. `files` names the input file of each piece.
     """
+
+    shard_id: str
+    files: list[str]
+    receipt: dict[str, Any]
+
+
+def publish(
+    folder: Path, manifest: Manifest, entries: Iterable[ShardEntry], failed: list[dict[str, str]] | None = None
+) -> Manifest:
+    """Complete the manifest with the shards of `entries`, in this order, and replace the one in `folder`.
+
+    The shards are in `folder`/shards already. `manifest` has the options, source, tokenizer, columns and tokenizer files;
+    `failed` lists the input files that are missing. Afterwards shards that the manifest does not name are removed.
+    """
+    files = _FileTable()
     contents: list[str] = []
-    quarantined: Counter[str] = Counter()
-    rows_so_far: dict[str, int] = {}
-    failed_files = {entry["file"] for entry in chain(*failures.values())}
-    files: list[str] = []
-    pieces_of_files: list[int] = []
-    pieces_of_shards: list[int] = []
     with _Quarantine(folder / QUARANTINE) as quarantine:
-        for task in tasks:
-            if failed_files and failed_files.issuperset(piece.file.shown for piece in task.pieces):
-                continue  # a file is in a store whole, or not at all
-            shard = shards.get(task.id, task.id)
-            receipt = read_receipt(folder / "shards", shard)
-            if receipt is None:
-                raise BuildError(f"shard {shard} has no receipt after the build; run it again")
+        for entry in entries:
+            receipt = entry.receipt
             if not has_columns(receipt, manifest.columns):
-                raise BuildError(f"the columns of shard {shard} are not those of the store; build with --force")
+                raise BuildError(f"shard {entry.shard_id} has other columns than the store; build with --force")
             contents.append(content_digest(receipt))
-            manifest.shard_ids.append(shard)
+            manifest.shard_ids.append(entry.shard_id)
             manifest.shard_documents.append(receipt["documents"])
             manifest.shard_tokens.append(receipt["tokens"])
             manifest.receipts.append(digest(sealed(receipt)))
+            manifest.row_starts.append(files.next_row(entry.files[0]) if receipt["pieces"] else 0)
             manifest.text_bytes += receipt["text_bytes"]
             manifest.special_documents += receipt.get("special_documents", 0)
-            names = _names(task, failures)
-            pieces_of_shards.append(len(receipt["pieces"]))
-            manifest.row_starts.append(rows_so_far.get(names[0], 0) if names and receipt["pieces"] else 0)
-            for name, piece in zip(names, receipt["pieces"], strict=False):  # a trial may stop before the last
-                first = rows_so_far.get(name, 0)
-                rows_so_far = {name: first + piece["rows"]}
-                if not files or files[-1] != name:
-                    files.append(name)
-                    pieces_of_files.append(0)
-                pieces_of_files[-1] += 1
-                for row, count, reason, detail in piece.get("skips", ()):
-                    if reason != BLANK:
-                        quarantined[reason] += count
-                        quarantine.add(name, first + row, count, reason, detail)
+            files.pieces_of_shards.append(len(receipt["pieces"]))
+            for name, piece in zip(entry.files, receipt["pieces"], strict=True):
+                quarantine.add(name, files.next_row(name), piece.get("skips", ()))
+                files.add(name, piece["rows"])
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
-    manifest.quarantined = dict(sorted(quarantined.items()))
-    manifest.failed = each_once(failures)
+    manifest.quarantined = dict(sorted(quarantine.reasons.items()))
+    manifest.failed = failed or []
     manifest.complete = not manifest.failed
-    sources = Sources(files, pieces_of_files, pieces_of_shards).as_bytes()
+    sources = Sources(files.names, files.pieces_of_files, files.pieces_of_shards).as_bytes()
     write_atomically(folder / SOURCES, sources)
     manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}
     manifest.fingerprint = store_fingerprint(
@@ -84,40 +89,54 @@ def publish(
     return manifest
 
 
-def _names(task: Task, failures: Failures) -> list[str]:
-    """The files of the pieces that are in a task's shard."""
-    failed = {entry["file"] for entry in failures.get(task.id, ())}
-    return [piece.file.shown for piece in task.pieces if piece.file.shown not in failed]
+class _FileTable:
+    """The input files in order, how many pieces each has, and how many pieces each shard has."""
 
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.pieces_of_files: list[int] = []
+        self.pieces_of_shards: list[int] = []
+        self._rows = 0  # of the last file, so far
 
-def each_once(failures: Failures) -> list[dict[str, str]]:
-    """The files that failed, in order; a file cut into pieces may have failed in several."""
-    return list(
-        {entry["file"]: dict(entry) for entry in sorted(chain(*failures.values()), key=lambda e: e["file"])}.values()
-    )
+    def next_row(self, name: str) -> int:
+        """The row of the file at which its next piece begins."""
+        return self._rows if self.names and self.names[-1] == name else 0
+
+    def add(self, name: str, rows: int) -> None:
+        self._rows = self.next_row(name) + rows
+        if not self.names or self.names[-1] != name:
+            self.names.append(name)
+            self.pieces_of_files.append(0)
+        self.pieces_of_files[-1] += 1
 
 
 class _Quarantine:
-    """quarantine.jsonl: a line for every document left out; replaced as a whole."""
+    """quarantine.jsonl: one line per document that was left out. The file is replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.beside = path, temporary_path(path)
+        self.reasons: Counter[str] = Counter()
 
     def __enter__(self) -> _Quarantine:
-        import xxhash
-
         self.hash = xxhash.xxh3_128()
         with writing(self.path):
             self.out = open(self.beside, "wb")
         return self
 
-    def add(self, file: str, row: int, count: int, reason: str, detail: str) -> None:
-        for i in range(count):
-            entry: dict[str, Any] = {"file": file, "row": row + i, "reason": reason}
-            line = canonical(entry | ({"detail": detail} if detail else {})) + b"\n"
-            self.hash.update(line)
-            with writing(self.path):
-                self.out.write(line)
+    def add(self, file: str, first_row: int, skips: Iterable[tuple[int, int, str, str]]) -> None:
+        """Add the skips of a piece that begins at `first_row` of its file. Blank documents are not listed."""
+        for row, count, reason, detail in skips:
+            if reason == BLANK:
+                continue
+            self.reasons[reason] += count
+            for i in range(count):
+                line: dict[str, Any] = {"file": file, "row": first_row + row + i, "reason": reason}
+                self._write(canonical(line | ({"detail": detail} if detail else {})) + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        self.hash.update(line)
+        with writing(self.path):
+            self.out.write(line)
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
@@ -133,12 +152,56 @@ class _Quarantine:
         self.digest = self.hash.hexdigest()
 
 
+def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> dict[str, Any]:
+    """What a manifest says about the tokenizer."""
+    return {
+        "name": tokenizer.name,
+        "fingerprint": tokenizer.fingerprint,
+        "vocab_size": tokenizer.vocab_size,
+        "engine": tokenizer.engine,
+        "engine_version": tokenizer.engine_version,
+        "proof": tokenizer.proof,
+        "eos_id": eos,
+        "bos_id": bos,
+        "eos_token": tokenizer.token_name(eos),
+        "bos_token": tokenizer.token_name(bos),
+    }
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
+    """Write the tokenizer's files into the store at `folder`, and remove those of another one. Returns their digests."""
+    contents = tokenizer.definition.contents()
+    for name, content in contents.items():
+        _write_if_changed(folder / "tokenizer" / name, content)
+    for path in (folder / "tokenizer").iterdir():
+        if path.is_file() and path.name not in contents:
+            path.unlink()
+    return {f"tokenizer/{name}": digest(content) for name, content in contents.items()}
+
+
+def _write_if_changed(path: Path, content: bytes) -> None:
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return
+    with writing(path):
+        path.parent.mkdir(exist_ok=True)
+    write_atomically(path, content)
+
+
+def published_manifest(folder: Path) -> Manifest | None:
+    """The manifest of the store at `folder`; None if there is none, or none that can be read."""
+    try:
+        return read_manifest(folder)
+    except StoreError:
+        return None
+
+
 def sweep(folder: Path, keep: set[str]) -> None:
-    """Remove shards no manifest names any more and what a crash left half written; what is not ours is left alone."""
+    """Remove shards that are not in `keep`, and temporary files of builds that crashed. Other files are left alone."""
     for path in (folder / "shards").glob("*"):
         shard = shard_of_file(path.name)
         if shard is not None and (shard not in keep or path.name.endswith(".tmp")):
             path.unlink(missing_ok=True)
     for path in (*folder.glob("*.tmp"), *(folder / "tokenizer").glob("*.tmp")):
-        if _HALF_WRITTEN.fullmatch(path.relative_to(folder).as_posix()):
+        if _TEMPORARY_FILE.fullmatch(path.relative_to(folder).as_posix()):
             path.unlink(missing_ok=True)

@@ -1,92 +1,143 @@
-"""Mend a damaged store: do the broken shards' tasks again, from their source. Nothing else is touched."""
+"""Repair a damaged store: build the damaged shards again from their source. Nothing else is changed."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
-from tokenmill.building.destination import without_own_files
-from tokenmill.building.executors.in_process import InProcess
-from tokenmill.building.machine import share_out
-from tokenmill.building.reporting import EventSink, listener_for
-from tokenmill.building.sequence import Build
+from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
+from tokenmill.building.destination import FolderDestination, without_own_files
+from tokenmill.building.request import BuildRequest, ResolvedRequest
+from tokenmill.building.sequence import run_build
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
+from tokenmill.events import Event, Listener
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
-from tokenmill.store import Damage, Manifest, read_manifest
+from tokenmill.store import Damage, Manifest, Store, read_manifest
 from tokenmill.store.manifest import trial_of
 
 
 def repair(folder: Path, damages: list[Damage]) -> None:
-    """Rebuild damaged shards from their source, inside this process.
+    """Rebuild damaged shards from their source, in this process.
 
-    If the source is gone, or no longer what the store was built from, that is an error, and the store stays as it is:
-    its undamaged shards may be all that is left of it.
+    Raises StoreError if the source is gone or has changed. The store is left as it is then: its undamaged shards may be
+    all that is left of the source.
     """
-    with build_lock(folder):
-        before = read_manifest(folder)
-        if any(damage.file == "events.jsonl" for damage in damages):
-            _mend_log(folder / "events.jsonl")
-        with EventSink(listener_for("quiet"), folder) as watch:
-            build = same_build(folder, before, damages)
-            redo = frozenset(damage.shard for damage in damages if damage.shard is not None)
-            with InProcess(share_out(0, None)[1], watch.emit) as crew:
-                after = build.carry_out(crew, watch.emit, redo)
-            build.seen[0].write(build.source)
-    if after.fingerprint != before.fingerprint:
+    manifest = read_manifest(folder)
+    tokenizer_is_damaged = any(damage.file.startswith("tokenizer/") for damage in damages)
+    resolved = original_request(folder, manifest, from_name=tokenizer_is_damaged)
+    after = run_build(resolved, RepairDestination(folder, manifest, damages), _ignore)
+    if after.fingerprint != manifest.fingerprint:
         raise StoreError(
-            f"{folder}: repaired, but not to what it was: {after.fingerprint}, before {before.fingerprint}"
+            f"{folder} was repaired, but differs from the original: its fingerprint is {after.fingerprint}, and was"
+            f" {manifest.fingerprint}"
         )
 
 
-def same_build(folder: Path, before: Manifest, damages: list[Damage]) -> Build:
-    """The build that made this store, planned anew; an error if it would make another."""
-    is_trial = bool(trial_of(before.options))
-    if is_trial or any(name.startswith(("<", "-")) for name in before.source["inputs"]):
-        what = "only a trial" if is_trial else "built from text that is not in files"
-        raise StoreError(f"{folder} was {what}: build it again in the same way; every undamaged shard is kept")
-    broken = any(damage.file.startswith("tokenizer/") for damage in damages)
+def original_request(
+    folder: Path, manifest: Manifest, *, from_name: bool = False, engine: str | None = None
+) -> ResolvedRequest:
+    """The request that a store was built for. Raises StoreError if it cannot be built again.
+
+    The tokenizer is read from the store, or with `from_name` from where it came from.
+    """
+    is_trial = bool(trial_of(manifest.options))
+    if is_trial or any(name.startswith(("<", "-")) for name in manifest.source["inputs"]):
+        what = "is only a trial" if is_trial else "was built from text that is not in files"
+        raise StoreError(f"{folder} {what}: build it again with the same options, which keeps every undamaged shard")
+    options = manifest.options
     try:
-        source = _source(folder.absolute(), before)
+        source = _read_source(folder.absolute(), manifest)
         tokenizer = load_tokenizer(
-            before.tokenizer["name"] if broken else folder / "tokenizer",
-            before.tokenizer["engine"],
-            before.options["special_tokens"],
+            manifest.tokenizer["name"] if from_name else folder / "tokenizer",
+            engine or manifest.tokenizer["engine"],
+            options["special_tokens"],
         )
     except TokenmillError as error:
         raise StoreError(f"{folder} cannot be repaired: {error}") from error
-    if tokenizer.fingerprint != before.tokenizer["fingerprint"]:
-        raise StoreError(f"{folder} cannot be repaired: {before.tokenizer['name']} is another tokenizer now")
-    failed = frozenset(entry["file"] for entry in before.failed)
-    build = Build(folder, source, tokenizer, before.options, before, [SourceIndex(folder, source)], leave_out=failed)
-    build.plan(lambda event: None)
-    planned = {task.id for task in build.tasks}
-    changed = [shard for shard in before.shard_ids if shard not in planned]
-    if changed or (before.complete and len(build.tasks) != len(before.shard_ids)):
-        raise StoreError(
-            f"{folder} cannot be repaired: its source has changed since ({', '.join(before.source['inputs'])}; it no longer"
-            f" gives {len(changed)} of {len(before.shard_ids)} shards). Nothing was touched. Build again to follow the source"
-        )
-    return build
+    if tokenizer.fingerprint != manifest.tokenizer["fingerprint"]:
+        raise StoreError(f"{folder} cannot be repaired: {manifest.tokenizer['name']} is a different tokenizer now")
+    request = BuildRequest(
+        source=source,
+        tokenizer=tokenizer,
+        bos=options["bos"],
+        eos=options["eos"],
+        shard_bytes=options["shard_bytes"],
+        workers=0,
+    )
+    return ResolvedRequest(request, tokenizer)
 
 
-def _source(folder: Path, before: Manifest) -> Source:
-    options = before.options
+def _read_source(folder: Path, manifest: Manifest) -> Source:
+    options = manifest.options
     source = read(
-        *before.source["inputs"],
+        *manifest.source["inputs"],
         format=options["format"],
         text_field=options["text_field"] or "text",
         template=options["template"],
         separator=options["separator"],
-        on_error=before.source["on_error"],
+        on_error=manifest.source["on_error"],
     )
-    return without_own_files(source, folder, cache=folder.parent.parent)  # a store of the cache lies two below its root
+    return without_own_files(source, folder, cache=folder.parent.parent)  # a store in the cache is two levels below it
 
 
-def _mend_log(path: Path) -> None:
-    """Keep the lines of the log that are whole."""
+class RepairDestination(FolderDestination):
+    """An existing store, of which the damaged shards are built again."""
+
+    def __init__(self, folder: Path, manifest: Manifest, damages: list[Damage]) -> None:
+        super().__init__(folder)
+        self.manifest, self.damages = manifest, damages
+
+    def open(self, stack: ExitStack, emit: Listener) -> Store | None:
+        stack.enter_context(build_lock(self.folder))
+        if read_manifest(self.folder) != self.manifest:
+            raise StoreError(f"{self.folder} was built again in the meantime; verify it again")
+        if any(damage.file == "events.jsonl" for damage in self.damages):
+            _drop_damaged_lines(self.folder / "events.jsonl")
+        return None
+
+    def prior_work(self, resolved: ResolvedRequest) -> PriorWork:
+        return PriorWork(
+            published=self.manifest,
+            indexes=[SourceIndex(self.folder, resolved.source)],
+            damaged=frozenset(damage.shard for damage in self.damages if damage.shard is not None),
+            unreadable=self.manifest.failed,
+        )
+
+    def existing_store(self, plan: BuildPlan) -> Store | None:
+        """None: a repaired store is always published. Raises StoreError unless the plan has the shards of the store."""
+        planned = {task.id for task in plan.tasks}
+        missing = [shard for shard in self.manifest.shard_ids if shard not in planned]
+        if missing or (self.manifest.complete and len(plan.tasks) != len(self.manifest.shard_ids)):
+            raise StoreError(
+                f"{self.folder} cannot be repaired: its source has changed ({', '.join(self.manifest.source['inputs'])} no"
+                f" longer gives {len(missing)} of {len(self.manifest.shard_ids)} shards). Nothing was changed. Build it"
+                " again to follow the source"
+            )
+        return None
+
+    def reasons(self, plan: BuildPlan) -> list[str]:
+        return []
+
+
+def original_plan(folder: Path, manifest: Manifest, *, engine: str) -> BuildPlan:
+    """The plan that a store was built from, for reading its documents again. Raises StoreError if the source changed."""
+    resolved = original_request(folder, manifest, engine=engine)
+    destination = RepairDestination(folder, manifest, [])
+    plan = make_plan(resolved, folder, destination.prior_work(resolved), _ignore)
+    destination.existing_store(plan)
+    return plan
+
+
+def _ignore(event: Event) -> None:
+    """A listener that does nothing."""
+
+
+def _drop_damaged_lines(path: Path) -> None:
+    """Rewrite a log without its damaged lines."""
     records = list(read_lines(path))
     path.unlink()
     lines = CheckedLines(path)

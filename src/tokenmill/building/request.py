@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tokenmill.formatting import parse_size
 from tokenmill.io.atomic import writing
 from tokenmill.option_types import given_of, values_of
 from tokenmill.options import BuildArguments, BuildOptions, ReadOptions
-from tokenmill.reading import Source, read
+from tokenmill.reading import Source, check_fields, read
 from tokenmill.store.manifest import TRIAL
 
 SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # small shards keep every core busy where a shard would take minutes
@@ -29,41 +30,59 @@ class BuildRequest(BuildOptions):
     def is_trial(self) -> bool:
         return any(getattr(self, name) is not None for name in TRIAL)
 
-    def believes(self, tokenizer: Tokenizer) -> bool:
-        """Whether an unchanged list of files means that nothing has to be done.
 
-        With on_error="raise" or special_tokens="error", documents that an earlier build left out must stop this one.
-        """
-        may_stop = self.source.on_error == "raise" or tokenizer.special_tokens == "error"
-        return not (self.force or self.rehash or may_stop)
+@dataclass(frozen=True)
+class ResolvedRequest:
+    """A request that can be planned: its tokenizer is loaded and all of its text is in files."""
 
-    def loaded(self) -> Tokenizer:
-        return load_tokenizer(self.tokenizer, self.engine, self.special_tokens)
+    request: BuildRequest
+    tokenizer: Tokenizer
 
-    def shard_size(self, tokenizer: Tokenizer) -> int:
-        usual = SLOW_SHARD_BYTES if tokenizer.reference_traits.is_slow else SHARD_BYTES
-        return parse_size(self.shard_bytes or usual, "shard_bytes")
+    @property
+    def source(self) -> Source:
+        return self.request.source
 
-    def options(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Everything the tokens depend on, except the content of the input."""
+    @property
+    def is_slow(self) -> bool:
+        """Whether the tokenizer is a Python object without a fast engine."""
+        return self.tokenizer.reference_traits.is_slow
+
+    @property
+    def trusts_listing(self) -> bool:
+        """Whether an unchanged list of files is enough. Not if documents that were skipped before must stop the build now."""
+        stops_at_documents = self.source.on_error == "raise" or self.tokenizer.special_tokens == "error"
+        return not (self.request.force or self.request.rehash or stops_at_documents)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """What the tokens depend on besides the content of the input."""
         return {
             **self.source.options(),
-            "tokenizer": tokenizer.fingerprint,
-            "special_tokens": tokenizer.definition.special_tokens,
-            "bos": tokenizer.resolve("bos", self.bos),
-            "eos": tokenizer.resolve("eos", self.eos),
-            "shard_bytes": self.shard_size(tokenizer),
-            **{name: getattr(self, name) for name in TRIAL},
+            "tokenizer": self.tokenizer.fingerprint,
+            "special_tokens": self.tokenizer.definition.special_tokens,
+            "bos": self.tokenizer.resolve("bos", self.request.bos),
+            "eos": self.tokenizer.resolve("eos", self.request.eos),
+            "shard_bytes": _shard_size(self.request, self.tokenizer),
+            **{name: getattr(self.request, name) for name in TRIAL},
         }
 
-    def spooled(self, folder: Path, tokenizer: Tokenizer) -> BuildRequest:
-        """The same request with streams of text written to files in `folder`."""
-        if not self.source.streams:
-            return self
+
+def resolve(request: BuildRequest, spool_folder: Path) -> ResolvedRequest:
+    """Load the tokenizer, write streams of text into `spool_folder`, and check that the first records have the text field."""
+    tokenizer = load_tokenizer(request.tokenizer, request.engine, request.special_tokens)
+    if request.source.streams:
         from tokenmill.reading.spool import spool
 
-        with writing(folder):
-            return replace(self, source=spool(self.source, folder, self.shard_size(tokenizer)))
+        with writing(spool_folder):
+            source = spool(request.source, spool_folder, _shard_size(request, tokenizer))
+        request = replace(request, source=source)
+    check_fields(request.source)
+    return ResolvedRequest(request, tokenizer)
+
+
+def _shard_size(request: BuildRequest, tokenizer: Tokenizer) -> int:
+    default = SLOW_SHARD_BYTES if tokenizer.reference_traits.is_slow else SHARD_BYTES
+    return parse_size(request.shard_bytes or default, "shard_bytes")
 
 
 def request_for(source: Any, arguments: BuildArguments) -> BuildRequest:

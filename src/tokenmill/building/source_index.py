@@ -1,11 +1,11 @@
-"""What input files held when they were last read, so that nobody has to read them again to know.
+"""The contents of input files when they were last read, so that a build need not read them again to compare.
 
-    seen.json      path, size, tag and contents of every file of the last build
-    listing.json   a digest of that list: the answer to "has anything changed?" in one comparison
-    seen.*.jsonl   the same of a build that is under way, written down by whoever reads, before the shard's receipt
+    seen.json      path, size, tag and content hashes of every file of the last build
+    listing.json   a digest of the list of files: one comparison tells whether anything changed
+    seen.*.jsonl   journals of a build in progress; a process writes to its journal before it writes a shard's receipt
 
-All of it only saves time. A file that was touched right before it was looked at is not believed: it may have changed again
-within the same tick of the clock.
+Losing any of these only costs time. A file that was modified less than `TICK` before it was examined is not trusted: it may
+have changed again within the resolution of its time stamp.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.files import STAT
 from tokenmill.user_cache import read_cached, write_cached
 
-TICK = 2 * 10**9  # nanoseconds; the coarsest clock of a file system that is still about
-VERSION = 1
+TICK = 2 * 10**9  # nanoseconds; the coarsest time stamps of file systems in use
+VERSION = 2
 Range = tuple[int, int | None]
 
 
 @dataclass(slots=True)
 class Entry:
-    """A file as it was, when that was, and the contents of its pieces."""
+    """A file as it was at time `at`: its size and tag, and the content hashes of its pieces."""
 
     size: int
     tag: str
@@ -44,186 +44,201 @@ class Entry:
     contents: dict[Range, str] = field(default_factory=dict)
 
     @property
-    def settled(self) -> bool:
-        return settled(self.tag, self.at)
+    def is_settled(self) -> bool:
+        return is_settled(self.tag, self.at)
 
 
 class SourceIndex:
-    """The list of one build, in its folder. Contents that were read in another way than `source` is stay unknown."""
+    """The index of one build, in its folder. Content hashes are only used if `source` is read in the same way."""
 
     def __init__(self, folder: Path, source: Source) -> None:
-        self.folder, self.way = folder, way_of(source)
-        self.is_whole = (folder / "listing.json").exists()  # else it is that of a build under way
+        self.folder, self.reading = folder, reading_key(source)
+        self.is_finished = (folder / "listing.json").exists()  # else it is the index of a build in progress
         self.files: dict[str, Entry] = {}
-        kept = _kept(folder / "seen.json") or {"way": "", "files": []}
-        for path, size, tag, at, head, contents in kept["files"]:
-            known = contents if kept["way"] == self.way else ()
-            self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in known})
-        for journal in folder.glob("seen.*.jsonl"):
-            for record in read_lines(journal):
-                for path, size, tag, at, start, stop, content in record["pieces"] if record["way"] == self.way else ():
-                    self._note(path, size, tag, at, (start, stop), content)
+        self._load()
         self.paths = frozenset(self.files)
         self.sizes = frozenset(entry.size for entry in self.files.values())
 
-    def entry(self, file: SourceFile) -> Entry | None:
-        """What is known of a file, if it is as it was."""
+    def _load(self) -> None:
+        saved = _read_current(self.folder / "seen.json") or {"reading": "", "files": []}
+        for path, size, tag, at, head, contents in saved["files"]:
+            usable = contents if saved["reading"] == self.reading else ()
+            self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in usable})
+        for journal in self.folder.glob("seen.*.jsonl"):
+            for record in read_lines(journal):
+                if record.get("reading") == self.reading:
+                    for path, size, tag, at, start, stop, content in record["pieces"]:
+                        self._entry_at(path, size, tag, at).contents[start, stop] = content
+
+    def find(self, file: SourceFile) -> Entry | None:
+        """The entry of a file, if the file has not changed since."""
         entry = self.files.get(file.path)
-        if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not entry.settled:
+        if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not entry.is_settled:
             return None
         return entry
 
     def content(self, piece: Piece) -> str | None:
-        entry = self.entry(piece.file)
+        """The content hash of a piece, if its file has not changed since."""
+        entry = self.find(piece.file)
         return None if entry is None else entry.contents.get((piece.start, piece.stop))
 
-    def note(self, piece: Piece, at: int, content: str) -> None:
-        self._note(piece.file.path, piece.file.size, piece.file.tag, at, (piece.start, piece.stop), content)
+    def record(self, piece: Piece, at: int, content: str) -> None:
+        file = piece.file
+        self._entry_at(file.path, file.size, file.tag, at).contents[piece.start, piece.stop] = content
 
-    def note_head(self, file: SourceFile, at: int, head: str) -> None:
-        self._at(file.path, file.size, file.tag, at).head = head
+    def record_head(self, file: SourceFile, at: int, head: str) -> None:
+        self._entry_at(file.path, file.size, file.tag, at).head = head
 
-    def _note(self, path: str, size: int, tag: str, at: int, where: Range, content: str) -> None:
-        self._at(path, size, tag, at).contents[where] = content
-
-    def _at(self, path: str, size: int, tag: str, at: int) -> Entry:
-        """What is known of a file as it was at a time. What was not to be believed before is not, because of a later look."""
+    def _entry_at(self, path: str, size: int, tag: str, at: int) -> Entry:
+        """The entry of a file as it was at a time. A later look does not make an earlier, racy record trustworthy."""
         entry = self.files.get(path)
         same = entry is not None and (entry.size, entry.tag) == (size, tag)
-        if entry is None or not same or (at > entry.at and not entry.settled):
+        if entry is None or not same or (at > entry.at and not entry.is_settled):
             entry = self.files[path] = Entry(size, tag, at)
-        elif at < entry.at and not settled(tag, at):
-            return Entry(size, tag, at)  # older, and doubtful: not kept
+        elif at < entry.at and not is_settled(tag, at):
+            return Entry(size, tag, at)  # older and racy: not saved
         entry.at = max(entry.at, at)
         return entry
 
     def write(self, source: Source, **facts: Any) -> None:
-        """Keep what is known of a source's files, and only of those; what was noted under way is in it now."""
-        rows = [
-            [
-                file.path,
-                entry.size,
-                entry.tag,
-                entry.at,
-                entry.head,
-                [[*where, content] for where, content in entry.contents.items()],
-            ]
-            for file in source.files
-            if (entry := self.files.get(file.path)) is not None and entry.tag == file.tag
-        ]
-        write_cached(self.folder / "seen.json", {"version": VERSION, "way": self.way, "files": rows})
-        facts["settled"] = all(settled(file.tag, source.looked_at) for file in source.files)
-        write_cached(self.folder / "listing.json", {"version": VERSION, "listing": listing(source), **facts})
+        """Save the entries of the files of `source`, and `facts` with the listing. Removes the journals, which they replace."""
+        rows = []
+        for file in source.files:
+            entry = self.files.get(file.path)
+            if entry is not None and entry.tag == file.tag:
+                contents = [[*where, content] for where, content in entry.contents.items()]
+                rows.append([file.path, entry.size, entry.tag, entry.at, entry.head, contents])
+        write_cached(self.folder / "seen.json", {"version": VERSION, "reading": self.reading, "files": rows})
+        facts["settled"] = all(is_settled(file.tag, source.looked_at) for file in source.files)
+        write_cached(self.folder / "listing.json", {"version": VERSION, "listing": listing_digest(source), **facts})
         for journal in self.folder.glob("seen.*.jsonl"):
             journal.unlink(missing_ok=True)
 
 
 class Journal:
-    """What one process reads, written down for a build that may not come to its end."""
+    """The content hashes that one process found, kept for the case that its build is interrupted."""
 
-    def __init__(self, folder: Path, way: str, at: int) -> None:
-        self.path, self.way, self.at = temporary_path(folder / "seen").with_suffix(".jsonl"), way, at
+    def __init__(self, folder: Path, reading: str, at: int) -> None:
+        self.path, self.reading, self.at = temporary_path(folder / "seen").with_suffix(".jsonl"), reading, at
 
     def note(self, task: Task, contents: list[str | None]) -> None:
-        """Before the receipt: so that whoever finds the receipt's shard also knows what it was made from."""
+        """Write down the contents of a task. Called before its receipt exists, so that every receipt can be matched."""
         rows = [
             [piece.file.path, piece.file.size, piece.file.tag, self.at, piece.start, piece.stop, content]
             for piece, content in zip(task.pieces, contents, strict=True)
             if content is not None
         ]
         with writing(self.path), closing(CheckedLines(self.path)) as lines:
-            lines.append({"way": self.way, "pieces": rows})
+            lines.append({"reading": self.reading, "pieces": rows})
 
 
-def way_of(source: Source) -> str:
-    """How text is found in files: the same bytes hold other documents for another field."""
+def reading_key(source: Source) -> str:
+    """A digest of the reading options. The same bytes have other documents when another field is read."""
     return digest(canonical(source.options()))
 
 
-def unchanged(folder: Path, source: Source) -> dict[str, Any] | None:
-    """What was noted with a listing, if every file is as it was then: one comparison for all of them."""
-    kept = noted(folder)
-    if kept is None or not kept["settled"] or kept["listing"] != listing(source):
-        return None
-    return kept
-
-
-def noted(folder: Path) -> dict[str, Any] | None:
-    """What was noted with a listing, whatever the files are now."""
-    return _kept(folder / "listing.json")
-
-
-def _kept(path: Path) -> dict[str, Any] | None:
-    kept = read_cached(path)
-    return kept if kept is not None and kept.get("version") == VERSION else None
-
-
-def heads(seen: list[SourceIndex], source: Source, rehash: bool = False) -> Callable[[SourceFile], str]:
-    """How the head of a file is found: as it was noted, or by opening the file."""
-
-    def head(file: SourceFile) -> str:
-        entries = (one.entry(file) for one in seen) if not rehash else ()
-        found = next((entry.head for entry in entries if entry is not None and entry.head), None) or head_of(file)
-        seen[0].note_head(file, source.looked_at, found)
-        return found
-
-    return head
-
-
-def listing(source: Source) -> str:
-    """A digest of which files there are and how they were found."""
+def listing_digest(source: Source) -> str:
+    """A digest of the names, sizes, tags and formats of all files."""
     lines = "\n".join([f"{file.path}\0{file.size}\0{file.tag}\0{file.format}" for file in source.files])
     return str(xxhash.xxh3_128_hexdigest(lines.encode("utf-8", "surrogateescape")))
 
 
-def settled(tag: str, at: int) -> bool:
-    """Whether a file had been left alone for a moment when it was looked at."""
+def read_listing(folder: Path) -> dict[str, Any] | None:
+    """The facts saved with a listing, whatever the files are now."""
+    return _read_current(folder / "listing.json")
+
+
+def current_listing(folder: Path, source: Source) -> dict[str, Any] | None:
+    """The facts saved with a listing, if no file of `source` has changed since. Opens none of them."""
+    listing = read_listing(folder)
+    if listing is None or not listing["settled"] or listing["listing"] != listing_digest(source):
+        return None
+    return listing
+
+
+def _read_current(path: Path) -> dict[str, Any] | None:
+    saved = read_cached(path)
+    return saved if saved is not None and saved.get("version") == VERSION else None
+
+
+def is_settled(tag: str, at: int) -> bool:
+    """Whether a file had been left alone for `TICK` when it was examined at time `at`."""
     if not tag.startswith(STAT):
-        return True  # a hash, which is as good as the content
+        return True  # the tag is a content hash
     modified, _, changed = tag.removeprefix(STAT).split(".")
     return max(int(modified), int(changed)) < at - TICK
 
 
-def with_contents(
+def file_heads(indexes: list[SourceIndex], source: Source, *, rehash: bool) -> Callable[[SourceFile], str]:
+    """A function that returns the head hash of a file: from an index, or by opening the file. Records it in the first index."""
+
+    def head_hash(file: SourceFile) -> str:
+        entries = (index.find(file) for index in indexes) if not rehash else ()
+        head = next((entry.head for entry in entries if entry is not None and entry.head), None) or head_of(file)
+        indexes[0].record_head(file, source.looked_at, head)
+        return head
+
+    return head_hash
+
+
+def find_contents(
     groups: Iterable[tuple[Piece, ...]],
     source: Source,
-    seen: list[SourceIndex],
+    indexes: list[SourceIndex],
     *,
     rehash: bool = False,
     read_all: bool = False,
-    checking: Callable[[int, int], None] = lambda files, nbytes: None,
+    comparing: Callable[[int, int], None] = lambda files, nbytes: None,
 ) -> list[tuple[Piece, ...]]:
-    """Pieces with what they hold, where that is known or worth finding out before they are read for good.
+    """The same groups, with the content hash of every piece that is known or worth reading before it is encoded.
 
-    A file that is as it was holds what it did. Another is read for its content if there is one of that name or size among
-    those seen, else it cannot be the same. `read_all` (nothing is known of shards that are there) and `rehash` (nothing is
-    believed) have all of them read. `checking` is told how many files and bytes that is.
+    Unchanged files are looked up, unless `rehash` says not to trust any index. Others are hashed if an index has a file of
+    the same path or size; else their content must be new. `read_all` (there are shards, but no index) hashes every file.
+    `comparing` is called with the number of files and bytes to hash.
     """
-    paths = frozenset().union(*(one.paths for one in seen))
-    sizes = frozenset().union(*(one.sizes for one in seen))
-    found: dict[Piece, str] = {}
-    doubtful: list[Piece] = []
     planned = list(groups)
-    for piece in (piece for group in planned for piece in group):
-        content = None if rehash else next((known for one in seen if (known := one.content(piece))), None)
-        if content is not None:
-            found[piece] = content
-        elif read_all or piece.file.path in paths or piece.file.size in sizes:
-            doubtful.append(piece)
-    if doubtful:
-        files = {piece.file.path: piece.file for piece in doubtful}
-        checking(len(files), sum(file.size for file in files.values()))
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            for piece, content in zip(doubtful, pool.map(lambda piece: _content(piece, source), doubtful), strict=True):
-                if content is not None:
-                    found[piece] = content
-    for piece, content in found.items():
-        seen[0].note(piece, source.looked_at, content)
-    return [tuple(replace(piece, content=found.get(piece)) for piece in group) for group in planned]
+    pieces = [piece for group in planned for piece in group]
+    contents, unknown = _look_up(pieces, [] if rehash else indexes)
+    if not read_all:
+        unknown = _possibly_indexed(unknown, indexes)
+    if unknown:
+        files = {piece.file.path: piece.file for piece in unknown}
+        comparing(len(files), sum(file.size for file in files.values()))
+        contents |= _hash_pieces(unknown, source)
+    for piece, content in contents.items():
+        indexes[0].record(piece, source.looked_at, content)
+    return [tuple(replace(piece, content=contents.get(piece)) for piece in group) for group in planned]
 
 
-def _content(piece: Piece, source: Source) -> str | None:
-    try:
-        return content_of(piece, source)
-    except InputError:
-        return None  # it will fail when it is read for good, by name
+def _look_up(pieces: list[Piece], indexes: list[SourceIndex]) -> tuple[dict[Piece, str], list[Piece]]:
+    """The pieces whose content an index has, and those that no index has."""
+    contents: dict[Piece, str] = {}
+    unknown: list[Piece] = []
+    for piece in pieces:
+        content = next((known for index in indexes if (known := index.content(piece))), None)
+        if content is None:
+            unknown.append(piece)
+        else:
+            contents[piece] = content
+    return contents, unknown
+
+
+def _possibly_indexed(pieces: list[Piece], indexes: list[SourceIndex]) -> list[Piece]:
+    """The pieces of files whose path or size an index has."""
+    paths = frozenset().union(*(index.paths for index in indexes))
+    sizes = frozenset().union(*(index.sizes for index in indexes))
+    return [piece for piece in pieces if piece.file.path in paths or piece.file.size in sizes]
+
+
+def _hash_pieces(pieces: list[Piece], source: Source) -> dict[Piece, str]:
+    """Read pieces for their content hashes, on all cores. Pieces that cannot be read are missing from the result."""
+
+    def content(piece: Piece) -> str | None:
+        try:
+            return content_of(piece, source)
+        except InputError:
+            return None  # the error is reported when the piece is encoded
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        hashes = pool.map(content, pieces)
+        return {piece: found for piece, found in zip(pieces, hashes, strict=True) if found is not None}

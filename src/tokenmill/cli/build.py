@@ -40,7 +40,7 @@ def _build(options: argparse.Namespace) -> int:
     if options.quiet or options.verbose:
         given["progress"] = "quiet" if options.quiet else "verbose"
     arguments = BuildArguments(options.tokenizer, **given)
-    store = build_store(tuple(options.source), arguments, temporary=False)
+    store = build_store(tuple(options.source), arguments, allow_temporary=False)
     print_info(str(arguments.out or store.path), as_json=options.json)
     return failed_files(len(store.failed))
 

@@ -44,11 +44,11 @@ def _add_why(verbs: Any) -> None:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.store_cache import why
+    from tokenmill.building.cache.store_cache import cache_root, explain
     from tokenmill.building.request import request_for
 
     arguments = BuildArguments(options.tokenizer, **given_options(options, BuildArguments))
-    store, reasons = why(request_for(tuple(options.source), arguments), arguments.cache_dir)
+    store, reasons = explain(request_for(tuple(options.source), arguments), cache_root(arguments.cache_dir))
     if options.json:
         path = None if store is None else str(store.path)
         print(json.dumps({"up_to_date": store is not None, "store": path, "reasons": reasons}, indent=1))
@@ -66,11 +66,11 @@ def _add_list(verbs: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import shelf, total_bytes
+    from tokenmill.building.cache.inventory import list_stores, total_bytes
     from tokenmill.formatting import human, some
 
     root = _root(options)
-    stores = shelf(root)
+    stores = list_stores(root)
     total = total_bytes(root)
     if options.json:
         facts = {"path": str(root), "bytes": total, "stores": [one.as_dict() for one in stores]}
@@ -118,14 +118,14 @@ def _add_remove(verbs: Any) -> None:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import remove, shelf
+    from tokenmill.building.cache.inventory import list_stores, remove
     from tokenmill.errors import UsageError
     from tokenmill.formatting import human, some
 
     if bool(options.name) == options.all:
         raise UsageError("name the stores to remove, or give --all; `tokenmill cache list` shows them")
     root = _root(options)
-    names = [one.name for one in shelf(root)] if options.all else options.name
+    names = [one.name for one in list_stores(root)] if options.all else options.name
     freed = remove(root, names)
     if options.json:
         print(json.dumps({"removed": names, "bytes": freed}, indent=1))
@@ -197,9 +197,9 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _root(options: argparse.Namespace) -> Path:
-    from tokenmill.building.cache.store_cache import root_of
+    from tokenmill.building.cache.store_cache import cache_root
 
-    return root_of(getattr(options, "cache_dir", None))
+    return cache_root(getattr(options, "cache_dir", None))
 
 
 def _add_where(command: argparse.ArgumentParser) -> None:

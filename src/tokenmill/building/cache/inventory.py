@@ -1,4 +1,4 @@
-"""What is in the cache: listed, removed, pruned to a size, verified."""
+"""What is in the cache: list, remove, prune to a size, verify."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.source_index import noted
+from tokenmill.building.source_index import read_listing
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
 from tokenmill.io.atomic import temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
@@ -20,22 +20,22 @@ from tokenmill.store import Damage, read_manifest, verify_store
 from tokenmill.store.lease import USED
 from tokenmill.store.manifest import trial_of
 
-FORGOTTEN = 24 * 3600.0  # seconds after which text that a dead process wrote down is nobody's any more
+ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are removed
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A store of the cache, or what is there of one whose build was interrupted."""
+class CachedStore:
+    """A store in the cache, or the remains of a build that was interrupted."""
 
     name: str
     path: Path
     used: float  # seconds since 1970
     nbytes: int
-    own_bytes: int  # that no other store shares: what goes if it goes
+    own_bytes: int  # not shared with another store: what removing it frees
     facts: dict[str, Any]
 
     @property
-    def is_store(self) -> bool:
+    def is_finished(self) -> bool:
         return self.path.parent.name == "stores"
 
     def as_dict(self) -> dict[str, Any]:
@@ -43,79 +43,81 @@ class Kept:
         return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
 
 
-def shelf(root: Path) -> list[Kept]:
-    """Everything there is, the most lately used first. Costs a stat a file."""
-    found = [_kept(path.name, path) for path in (root / "stores").glob("*") if path.is_dir() and path.suffix != ".tmp"]
-    found += [_kept(path.parent.name, path) for path in (root / "builds").glob("*/store")]
-    return sorted(found, key=lambda kept: (-kept.used, kept.name))
+def list_stores(root: Path) -> list[CachedStore]:
+    """All stores and interrupted builds, most recently used first. Costs one stat per file."""
+    finished = [path for path in (root / "stores").glob("*") if path.is_dir() and path.suffix != ".tmp"]
+    stores = [_describe(path.name, path) for path in finished]
+    stores += [_describe(path.parent.name, path) for path in (root / "builds").glob("*/store")]
+    return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
 def total_bytes(root: Path) -> int:
-    """Bytes of all that is there; what several stores share counts once."""
-    return sum({**_files(root / "stores"), **_files(root / "builds")}.values())
+    """The size of the cache. A file that several stores share counts once."""
+    return sum({**_file_sizes(root / "stores"), **_file_sizes(root / "builds")}.values())
 
 
 def remove(root: Path, names: list[str]) -> int:
-    """Take stores out of the cache; one that is in use is an error. Returns the bytes that became free."""
-    chosen = _chosen(root, shelf(root), names)
+    """Remove stores from the cache and return the bytes freed. Raises LockedError for stores that are in use."""
+    chosen = _choose(root, list_stores(root), names)
     before = total_bytes(root)
-    left = [kept.name for kept in chosen if not _removed(kept) and kept.path.exists()]
-    _sweep(root)
-    if left:
-        raise LockedError(f"{', '.join(left)}: in use by another process; stays until that has ended")
+    in_use = [store.name for store in chosen if not _remove(store) and store.path.exists()]
+    _clean_up(root)
+    if in_use:
+        raise LockedError(f"{', '.join(in_use)}: in use by another process; remove it when that has ended")
     return before - total_bytes(root)
 
 
-def prune(root: Path, max_bytes: int) -> list[Kept]:
-    """Remove what was not used for longest until the rest fits; what is in use stays. Returns what was removed."""
-    _sweep(root)
+def prune(root: Path, max_bytes: int) -> list[CachedStore]:
+    """Remove the least recently used stores until the rest fits. Skips those in use. Returns the removed ones."""
+    _clean_up(root)
     total = total_bytes(root)
-    oldest_first = [(kept, _files(kept.path)) for kept in reversed(shelf(root))]
-    shared = Counter(file for _, files in oldest_first for file in files)
-    gone: list[Kept] = []
-    for kept, files in oldest_first:
+    oldest_first = [(store, _file_sizes(store.path)) for store in reversed(list_stores(root))]
+    references = Counter(file for _, sizes in oldest_first for file in sizes)
+    removed: list[CachedStore] = []
+    for store, sizes in oldest_first:
         if total <= max_bytes:
             break
-        if _removed(kept):
-            gone.append(kept)
-            shared.subtract(files.keys())
-            total -= sum(size for file, size in files.items() if shared[file] == 0)
-    _sweep(root)
-    return gone
+        if _remove(store):
+            removed.append(store)
+            references.subtract(sizes.keys())
+            total -= sum(size for file, size in sizes.items() if references[file] == 0)
+    _clean_up(root)
+    return removed
 
 
 def verify(root: Path, names: list[str]) -> dict[str, list[Damage]]:
-    """Every store, or those that are named, read through and compared with its checksums: what is wrong, by name."""
-    there = sorted((kept for kept in shelf(root) if kept.is_store), key=lambda kept: kept.name)
-    return {kept.name: _verified(kept.path) for kept in _chosen(root, there, names) or there}
+    """Compare all stores, or those named, with their checksums. Returns the damage by name of the store."""
+    stores = sorted((store for store in list_stores(root) if store.is_finished), key=lambda store: store.name)
+    return {store.name: _find_damage(store.path) for store in _choose(root, stores, names) or stores}
 
 
-def _chosen(root: Path, there: list[Kept], names: list[str]) -> list[Kept]:
-    by_name = {kept.name: kept for kept in there}
+def _choose(root: Path, stores: list[CachedStore], names: list[str]) -> list[CachedStore]:
+    by_name = {store.name: store for store in stores}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise MissingStoreError(f"no {missing[0]} in the cache {root}; see: tokenmill cache list")
+        raise MissingStoreError(f"{missing[0]} is not in the cache {root}; see: tokenmill cache list")
     return [by_name[name] for name in names]
 
 
-def _verified(path: Path) -> list[Damage]:
+def _find_damage(path: Path) -> list[Damage]:
     try:
         return verify_store(path)
     except StoreError as error:
         return [Damage("manifest.json", str(error))]
 
 
-def _kept(name: str, path: Path) -> Kept:
+def _describe(name: str, path: Path) -> CachedStore:
     stats = _stats(path)
-    used = next((info.st_mtime for info in _stat(path / USED)), None)
-    nbytes = sum(info.st_size for info in stats)
-    own = sum(info.st_size for info in stats if info.st_nlink == 1)
-    if used is None:
+    try:
+        used = (path / USED).stat().st_mtime
+    except OSError:
         used = max((info.st_mtime for info in stats), default=0.0)
-    return Kept(name, path, used, nbytes, own, _facts(path))
+    nbytes = sum(info.st_size for info in stats)
+    own_bytes = sum(info.st_size for info in stats if info.st_nlink == 1)
+    return CachedStore(name, path, used, nbytes, own_bytes, _manifest_facts(path))
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _manifest_facts(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path)
     except StoreError as error:
@@ -131,66 +133,76 @@ def _facts(path: Path) -> dict[str, Any]:
     }
 
 
-def _stat(path: Path) -> Iterator[os.stat_result]:
-    with suppress(OSError):
-        yield path.stat()
-
-
-def _files(folder: Path) -> dict[tuple[int, int], int]:
-    """Every file below a folder, each inode once, and its size."""
+def _file_sizes(folder: Path) -> dict[tuple[int, int], int]:
+    """The size of every file below a folder, by device and inode."""
     return {(info.st_dev, info.st_ino): info.st_size for info in _stats(folder)}
 
 
 def _stats(folder: Path) -> list[os.stat_result]:
-    paths = (Path(here) / name for here, _, names in os.walk(folder) for name in names)
-    return [info for path in paths for info in _stat(path)]
+    """The stat of every file below a folder. Files that disappear meanwhile are left out."""
+    stats = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                stats.append(os.stat(os.path.join(parent, name)))
+    return stats
 
 
-def _removed(kept: Kept) -> bool:
-    """Whether it is gone now: in one step for whoever looks. Not what another process holds or builds."""
+def _remove(store: CachedStore) -> bool:
+    """Remove a store, in one rename for other processes. Returns False if a process uses or builds it, or it is gone."""
     try:
-        with _alone(kept):
-            away = temporary_path(kept.path)
-            os.rename(kept.path, away)
+        with _exclusive(store):
+            removed = temporary_path(store.path)
+            os.rename(store.path, removed)
     except (LockedError, FileNotFoundError):
         return False
-    shutil.rmtree(away, ignore_errors=True)
+    shutil.rmtree(removed, ignore_errors=True)
     return True
 
 
 @contextmanager
-def _alone(kept: Kept) -> Iterator[None]:
-    if not kept.is_store:  # one that is being built, or was
-        with build_lock(kept.path.parent):
+def _exclusive(store: CachedStore) -> Iterator[None]:
+    """Hold a store that no other process uses or builds; raises LockedError if one does."""
+    if not store.is_finished:
+        with build_lock(store.path.parent):
             yield
         return
     import fcntl
 
-    with open(kept.path / USED, "a") as handle:
+    with open(store.path / USED, "a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(f"{kept.name} is in use") from None
+            raise LockedError(f"{store.name} is in use") from None
         yield
 
 
-def _sweep(root: Path) -> None:
-    """Lists of files whose store is gone, and what dead processes left."""
-    for room in (path for path in (root / "builds").glob("*") if path.is_dir()):
-        if room.name.startswith("spool-"):
-            if time.time() - room.stat().st_mtime > FORGOTTEN:
-                shutil.rmtree(room, ignore_errors=True)
-            continue
-        listed = noted(room) or {}
-        for names in room.glob("names-*.json"):  # a process may still go by others than the last
-            if names.name != listed.get("names") and time.time() - names.stat().st_mtime > FORGOTTEN:
-                names.unlink(missing_ok=True)
-        if (room / "store").exists() or (root / "stores" / str(listed.get("store", "-"))).exists():
-            continue
-        with suppress(LockedError, FileNotFoundError):
-            written = [path.stat().st_mtime for path in room.glob("names-*.json")]
-            if lock_holder(room) is None and time.time() - max(written, default=0.0) > FORGOTTEN:
-                with build_lock(room):
-                    shutil.rmtree(room, ignore_errors=True)
-    for away in (root / "stores").glob("*.tmp"):
-        shutil.rmtree(away, ignore_errors=True)
+def _clean_up(root: Path) -> None:
+    """Remove the indexes of stores that are gone, and what processes that died left behind."""
+    for entry in (path for path in (root / "builds").glob("*") if path.is_dir()):
+        if not entry.name.startswith("spool-"):
+            _clean_up_entry(root, entry)
+        elif _age(entry) > ABANDONED_SECONDS:
+            shutil.rmtree(entry, ignore_errors=True)
+    for leftover in (root / "stores").glob("*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _clean_up_entry(root: Path, entry: Path) -> None:
+    """Remove old lists of names, and the whole entry if its store is gone."""
+    listing = read_listing(entry) or {}
+    for names in entry.glob("names-*.json"):  # a process may still use another list than the last
+        if names.name != listing.get("names") and _age(names) > ABANDONED_SECONDS:
+            names.unlink(missing_ok=True)
+    if (entry / "store").exists() or (root / "stores" / str(listing.get("store", "-"))).exists():
+        return
+    with suppress(LockedError, FileNotFoundError):
+        newest = min((_age(names) for names in entry.glob("names-*.json")), default=time.time())
+        if lock_holder(entry) is None and newest > ABANDONED_SECONDS:
+            with build_lock(entry):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written."""
+    return time.time() - path.stat().st_mtime

@@ -1,11 +1,11 @@
-"""Stores that are found by what they hold: built once, whoever asks, from wherever, and never changed again.
+"""The cache: stores that are found by content. Each is built once and never changed.
 
-    stores/<making>-<content>/    a store; `making` is the tokenizer and its options, `content` the text and its order
-    builds/<making>-<inputs>/     for each set of inputs: the list of files as they were seen, their names, which store that
-                                  is, the lock of whoever builds, and what is under way
+    stores/<build key>-<content>/   a store; the build key covers the tokenizer and options, the content text and order
+    builds/<build key>-<inputs>/    one entry per set of inputs: the index of its files, their names, the name of its store,
+                                    the lock of a running build, and the store in progress
 
-A new store takes the shards of earlier ones by hard links: they are named by content, so what did not change is not made
-again, nor written again, nor on the disk twice.
+Shards are named by content. A new store takes those that earlier stores have by hard links, so what did not change is
+neither encoded nor written nor stored twice.
 """
 
 from __future__ import annotations
@@ -22,296 +22,291 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.api import build_in, executor_of
-from tokenmill.building.changes import cost, looks_told, options_told, tokenizer_told, told
-from tokenmill.building.destination import manifest_of, start_anew, without_own_files
+from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
+from tokenmill.building.changes import (
+    describe_changes,
+    describe_cost,
+    describe_file_stats,
+    describe_options,
+    describe_tokenizer,
+)
+from tokenmill.building.destination import FolderDestination, discard_receipts, published_store, without_own_files
 from tokenmill.building.plan import build_key
-from tokenmill.building.reporting import EventSink, listener_for
-from tokenmill.building.request import BuildRequest
-from tokenmill.building.sequence import Build, up_to_date
-from tokenmill.building.source_index import SourceIndex, noted, unchanged
-from tokenmill.encoding import Tokenizer, load_definition
+from tokenmill.building.publish import published_manifest
+from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
+from tokenmill.building.sequence import report_up_to_date, run_build
+from tokenmill.building.source_index import SourceIndex, current_listing, read_listing
+from tokenmill.encoding import load_definition
 from tokenmill.errors import BuildError, TokenmillError
-from tokenmill.events import Explained, Listener, Waiting
+from tokenmill.events import Listener, Waiting
 from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
-from tokenmill.reading import check_fields
 from tokenmill.store import Store, files_are_complete, read_manifest, verify_store
-from tokenmill.store.lease import USED, Lease, hold
+from tokenmill.store.lease import USED, hold
 from tokenmill.store.manifest import trial_of
 from tokenmill.store.sources import SOURCES
 from tokenmill.user_cache import cache_folder
 
-KEY = 16  # hex digits of a digest that names enough
-NAME = re.compile(rf"[0-9a-f]{{{KEY}}}-[0-9a-f]{{{KEY}}}")
+KEY_DIGITS = 16  # hex digits of each digest in a name
+STORE_NAME = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}-[0-9a-f]{{{KEY_DIGITS}}}")
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
-def build_cached(
-    asked: BuildRequest,
-    cache_dir: str | os.PathLike[str] | None,
-    progress: str | Listener | None,
-    *,
-    for_this_run: bool = True,
-) -> Store:
-    """The store of what is asked for, from the cache; built there where it is missing.
-
-    Where nothing can be kept it is built for this process alone, unless `for_this_run` says that nobody would have it then.
-    """
-    watch = listener_for(progress)
-    with ExitStack() as stack:
-        room = None
-        try:
-            room = enter(asked, cache_dir, stack)
-            asked = room.asked  # streams are written down by now, and do not come twice
-            found = room.kept()
-            return up_to_date(found, watch) if found is not None else room.build(watch)
-        except BuildError as error:
-            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
-                raise
-            found = room.look()[0] if room is not None else None  # in a cache that can only be read
-            if found is not None:
-                return up_to_date(found, watch)
-            if not for_this_run:
-                raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
-            return _for_this_run(asked, error, progress)
-
-
-def why(asked: BuildRequest, cache_dir: str | os.PathLike[str] | None = None) -> tuple[Store | None, list[str]]:
-    """The store there is of what is asked for; or why there is none, in words, and what it would cost. Builds nothing."""
-    with ExitStack() as stack:
-        return enter(asked, cache_dir, stack).why()
-
-
-def root_of(cache_dir: str | os.PathLike[str] | None) -> Path:
+def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
     return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
 
 
-def enter(asked: BuildRequest, cache_dir: str | os.PathLike[str] | None, stack: ExitStack) -> Room:
-    """Where what is asked for is, or would be, built. Streams are written down first, for as long as `stack` lasts."""
-    root, tokenizer = root_of(cache_dir), asked.loaded()
-    asked = replace(asked, source=without_own_files(asked.source, cache=root))
-    if asked.source.streams:
+def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow_temporary: bool) -> Store:
+    """The store of a request from the cache at `root`; built there if it is missing.
+
+    If the cache cannot be written, the store is built in a temporary folder for this process, or with
+    `allow_temporary=False` the error is raised.
+    """
+    request = replace(request, source=without_own_files(request.source, cache=root))
+    with ExitStack() as stack:
+        destination = None
+        try:
+            destination = _cache_destination(request, root, stack)
+            request = destination.resolved.request  # its streams are in files now: they cannot be read twice
+            store = destination.unchanged_store()
+            if store is not None:
+                return report_up_to_date(store, listener)
+            return run_build(destination.resolved, destination, listener)
+        except BuildError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
+                raise
+            store = None if destination is None else destination.store_of(destination.plan())
+            if store is not None:
+                return report_up_to_date(store, listener)
+            if not allow_temporary:
+                raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
+            return _build_temporary(request, error, listener)
+
+
+def explain(request: BuildRequest, root: Path) -> tuple[Store | None, list[str]]:
+    """The store of a request, if the cache has it; else why not, and what building it would cost. Builds nothing."""
+    request = replace(request, source=without_own_files(request.source, cache=root))
+    with ExitStack() as stack:
+        destination = _cache_destination(request, root, stack)
+        store = destination.unchanged_store()
+        if store is not None:
+            return store, []
+        plan = destination.plan()
+        store = destination.store_of(plan)
+        return store, [] if store is not None else destination.reasons(plan) or [describe_cost(plan)]
+
+
+def _cache_destination(request: BuildRequest, root: Path, stack: ExitStack) -> CacheDestination:
+    """The destination of a request. Streams are written to files first, which exist as long as `stack` lasts."""
+    spool = root / "builds"
+    if request.source.streams:
         with writing(root):
-            (root / "builds").mkdir(parents=True, exist_ok=True)
-            spool = Path(tempfile.mkdtemp(prefix="spool-", dir=root / "builds"))
+            spool.mkdir(parents=True, exist_ok=True)
+            spool = Path(tempfile.mkdtemp(prefix="spool-", dir=spool))
         stack.callback(shutil.rmtree, spool, ignore_errors=True)
-        asked = asked.spooled(spool, tokenizer)
-    check_fields(asked.source)
-    return Room(root, asked, tokenizer)
+    return CacheDestination(root, resolve(request, spool))
 
 
-class Room:
-    """What is known of one set of inputs, made in one way."""
+class CacheDestination:
+    """The entry of the cache for one set of inputs, tokenizer and options. A second build waits for the first."""
 
-    def __init__(self, root: Path, asked: BuildRequest, tokenizer: Tokenizer) -> None:
-        self.root, self.asked, self.tokenizer, self.source = root, asked, tokenizer, asked.source
-        self.options = asked.options(tokenizer)
-        self.making = build_key(self.options)[:KEY]
-        names = sorted(self.source.inputs)
+    is_new = False
+
+    def __init__(self, root: Path, resolved: ResolvedRequest) -> None:
+        self.root, self.resolved, self.source = root, resolved, resolved.source
+        self.build_key = build_key(resolved.options)[:KEY_DIGITS]
         spooled = [file.tag for file in self.source.files if file.spooled]
-        inputs = digest(canonical([names, spooled, self.source.options()]))[:KEY]
-        self.folder = root / "builds" / f"{self.making}-{inputs}"
+        inputs = digest(canonical([sorted(self.source.inputs), spooled, self.source.options()]))[:KEY_DIGITS]
+        self.entry = root / "builds" / f"{self.build_key}-{inputs}"
+        self.folder = self.entry / "store"
 
-    def kept(self) -> Store | None:
-        """The store that these inputs were found to be, if every file of them is as it was. Reads none of them."""
-        if not self.asked.believes(self.tokenizer):
-            return None
-        kept = unchanged(self.folder, self.source)
-        return None if kept is None else self._opened(kept["store"], kept["names"])
+    def unchanged_store(self) -> Store | None:
+        """The store of these inputs, if none of their files changed since it was built. Opens no input file."""
+        listing = current_listing(self.entry, self.source) if self.resolved.trusts_listing else None
+        return None if listing is None else self._open_store(listing["store"], listing["names"])
 
-    def build(self, watch: Listener) -> Store:
-        """Build, or wait for another process that does, or find that the same content is there under other names."""
-        said = False
+    def open(self, stack: ExitStack, emit: Listener) -> Store | None:
+        waiting = False
 
-        def wait(process: str) -> None:
-            nonlocal said
-            if not said:
-                watch(Waiting(process=process, path=str(self.folder)))
-                said = True
+        def report_waiting(process: str) -> None:
+            nonlocal waiting
+            if not waiting:
+                emit(Waiting(process=process, path=str(self.entry)))
+                waiting = True
 
-        with build_lock(self.folder, wait):
-            if (found := self.kept()) is not None:
-                return up_to_date(found, watch)
-            for half in self.folder.glob("*.tmp"):  # of a process that was killed; who writes here has the lock
-                half.unlink(missing_ok=True)
-            work = self.folder / "store"
-            if self.asked.force:
-                shutil.rmtree(work, ignore_errors=True)
-                start_anew(self.folder)
-            with writing(work):
-                work.mkdir(exist_ok=True)
-            with EventSink(watch, work) as log:
-                build, donors = self._planned(work)
-                build.plan(log.emit, rehash=self.asked.rehash)
-                found = self._found(build)
-                if found is None:
-                    if reasons := self._reasons(build):
-                        log.emit(Explained(reasons=reasons))
-                    with executor_of(self.asked, log.emit, self.tokenizer, build.weight) as crew:
-                        built = build.carry_out(crew, log.emit)
-            if found is None:
-                found = self._put_away(built)
-            else:
-                shutil.rmtree(work, ignore_errors=True)
-                up_to_date(found, watch)
-            del donors  # held until here
-            facts = {"inputs": list(self.source.inputs), "options": self.options}
-            build.seen[0].write(self.source, store=found.path.name, names=found.sources_path.name, **facts)
-            return found
+        stack.enter_context(build_lock(self.entry, report_waiting))
+        store = self.unchanged_store()
+        if store is not None:
+            return store
+        for leftover in self.entry.glob("*.tmp"):  # of a process that was killed: writing here needs the lock
+            leftover.unlink(missing_ok=True)
+        if self.resolved.request.force:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            discard_receipts(self.entry)
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        return None
 
-    def why(self) -> tuple[Store | None, list[str]]:
-        """The store there is, or the reasons for there being none. Nothing is written."""
-        if (found := self.kept()) is not None:
-            return found, []
-        found, build = self.look()
-        return found, [] if found is not None else self._reasons(build) or [cost(build)]
-
-    def look(self) -> tuple[Store | None, Build]:
-        """The store of this content, under whatever names, if it is there; and what would have to be done, if not."""
-        build, _ = self._planned(self.folder / "store")
-        build.plan(lambda event: None, rehash=self.asked.rehash)
-        return self._found(build, keep_names=False), build
-
-    def _planned(self, work: Path) -> tuple[Build, list[Lease | None]]:
-        """The build in `work`, with what earlier ones of the same making know and hold; and a hold on those."""
-        seen = [SourceIndex(self.folder, self.source)]
+    def prior_work(self, resolved: ResolvedRequest) -> PriorWork:
+        """The indexes and stores of all builds with the same tokenizer and options; nothing with `force`."""
+        indexes = [SourceIndex(self.entry, self.source)]
         donors: list[Path] = []
-        if not self.asked.force:
-            rooms = sorted((self.root / "builds").glob(f"{self.making}-*"))
-            seen += [SourceIndex(room, self.source) for room in rooms if room != self.folder]
-            donors = [path for path in sorted((self.root / "stores").glob(f"{self.making}-*")) if _named(path.name)]
-        held = [hold(store, used=False) for store in donors]
-        build = Build(
-            work,
-            self.source,
-            self.tokenizer,
-            self.options,
-            manifest_of(work),
-            seen,
+        if not resolved.request.force:
+            entries = sorted((self.root / "builds").glob(f"{self.build_key}-*"))
+            indexes += [SourceIndex(entry, self.source) for entry in entries if entry != self.entry]
+            stores = sorted((self.root / "stores").glob(f"{self.build_key}-*"))
+            donors = [store for store in stores if _is_store_name(store.name)]
+        leases = [hold(store, used=False) for store in donors]  # before anything in them is looked at
+        return PriorWork(
+            published=published_manifest(self.folder),
+            indexes=indexes,
             donors=[store / "shards" for store in donors],
+            leases=leases,
         )
-        return build, held
 
-    def _found(self, build: Build, keep_names: bool = True) -> Store | None:
-        """The store of a build in which nothing is left to do, if it is there already."""
-        if self.asked.force or build.todo or build.limit:
+    def plan(self) -> BuildPlan:
+        """What a build would do. Writes nothing."""
+        return make_plan(self.resolved, self.folder, self.prior_work(self.resolved), lambda event: None)
+
+    def existing_store(self, plan: BuildPlan) -> Store | None:
+        if plan.has_work:
             return None
-        found = self._opened(_store_name(self.making, [task.id for task in build.tasks]))
-        return self._under_names(found, build.names().as_bytes()) if found is not None and keep_names else found
+        return self.store_of(plan) or published_store(plan, [task.id for task in plan.tasks])
 
-    def _under_names(self, store: Store, names: bytes) -> Store:
-        """A store with the names that these inputs go by; it may have been built from others, and be built again from others."""
-        path = self.folder / _name_of_names(names)
+    def store_of(self, plan: BuildPlan) -> Store | None:
+        """The store with the content of a plan in which nothing is left to do, if the cache has it."""
+        if self.resolved.request.force or plan.has_work:
+            return None
+        return self._open_store(_store_name(self.build_key, [task.id for task in plan.tasks]))
+
+    def finish(self, store: Store, plan: BuildPlan) -> Store:
+        if store.path == self.folder:
+            names = (store.path / SOURCES).read_bytes()
+            store = self._move_to_stores(store)
+        else:
+            names = plan.sources().as_bytes()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        path = self.entry / _names_file(names)
         write_atomically(path, names)
+        facts = {"inputs": list(self.source.inputs), "options": self.resolved.options}
+        plan.index.write(self.source, store=store.path.name, names=path.name, **facts)
         return Store(store.path, store.manifest, sources=path, lease=store.lease)
 
-    def _opened(self, name: str, names: str = "") -> Store | None:
-        """A store of the cache that is whole. It is held before it is looked at: what was seen then stays."""
-        if not _named(name):
+    def _open_store(self, name: str, names_file: str = "") -> Store | None:
+        """A complete store of the cache. The lease is taken before the store is looked at, so that what was found stays."""
+        if not _is_store_name(name):
             return None
         path = self.root / "stores" / name
-        held, manifest = hold(path), manifest_of(path)
+        lease, manifest = hold(path), published_manifest(path)
         if manifest is None or not manifest.complete or not files_are_complete(path, manifest):
             return None
-        sources = self.folder / Path(names).name if names else None
-        if sources is not None and not _is_named_well(sources):
+        sources = self.entry / Path(names_file).name if names_file else None
+        if sources is not None and not _is_intact(sources):
             return None
-        return Store(path, manifest, sources=sources, lease=held)
+        return Store(path, manifest, sources=sources, lease=lease)
 
-    def _put_away(self, built: Store) -> Store:
-        """Move a store that was built to where it stays. If another process was first, theirs is it: the bytes are the same."""
-        name = _store_name(self.making, built.manifest.shard_ids, [entry["file"] for entry in built.failed])
-        place = self.root / "stores" / name
-        names = (built.path / SOURCES).read_bytes()
-        with writing(place), build_lock(self.root, lambda process: None):  # two rooms may hold the same content
+    def _move_to_stores(self, built: Store) -> Store:
+        """Move a finished store to its place. If another process was first, its store is used: the bytes are the same."""
+        failed = [entry["file"] for entry in built.failed]
+        place = self.root / "stores" / _store_name(self.build_key, built.manifest.shard_ids, failed)
+        with writing(place), build_lock(self.root, lambda process: None):  # two entries may have the same content
             place.parent.mkdir(exist_ok=True)
-            for away in place.parent.glob("*.tmp"):  # of a process that was killed; who moves stores has the lock
-                shutil.rmtree(away, ignore_errors=True)
-            if self._is_sound(place):
+            for leftover in place.parent.glob("*.tmp"):  # of a process that was killed: moving stores needs the lock
+                shutil.rmtree(leftover, ignore_errors=True)
+            if self._is_usable(place):
                 shutil.rmtree(built.path, ignore_errors=True)
             else:
-                away = temporary_path(place)
+                replaced = temporary_path(place)
                 with suppress(OSError):
-                    os.link(place / USED, built.path / USED)  # who holds it holds what takes its place
+                    # Keep the same lease file, so existing readers also protect the replacement
+                    os.link(place / USED, built.path / USED)
                 with suppress(FileNotFoundError):
-                    os.rename(place, away)
+                    os.rename(place, replaced)
                 os.rename(built.path, place)
-                shutil.rmtree(away, ignore_errors=True)
-            held = hold(place)
-        return self._under_names(Store(place, read_manifest(place), lease=held), names)
+                shutil.rmtree(replaced, ignore_errors=True)
+            lease = hold(place)
+        return Store(place, read_manifest(place), lease=lease)
 
-    def _is_sound(self, place: Path) -> bool:
-        """Whether a store is there already, so that another of the same name need not take its place under those who use it."""
-        there = manifest_of(place)
-        if there is None or not files_are_complete(place, there):
+    def _is_usable(self, place: Path) -> bool:
+        """Whether a store of the same name exists and need not be replaced while others use it."""
+        manifest = published_manifest(place)
+        if manifest is None or not files_are_complete(place, manifest):
             return False
-        return not self.asked.force or not verify_store(place)  # who asks for it anew may well doubt its bits
+        return not self.resolved.request.force or not verify_store(place)  # --force may be a reaction to damage
 
-    def _reasons(self, build: Build) -> list[str]:
-        """Why there is something to do: files that changed; else in what the nearest earlier build of these inputs differed."""
-        if self.asked.force:
-            return ["everything anew, as was asked for", cost(build)]
-        if said := told(build):
-            return said
-        differing = [(differs, room) for room, kept in self._earlier() if (differs := self._differs(kept))]
-        if not differing:
+    def reasons(self, plan: BuildPlan) -> list[str]:
+        """Files that changed; else how the most similar earlier build of these inputs differs."""
+        if self.resolved.request.force:
+            return ["--force: rebuilding everything", describe_cost(plan)]
+        changes = describe_changes(plan)
+        if changes:
+            return changes
+        earlier = [(self._differences(listing), entry) for entry, listing in self._earlier_listings()]
+        candidates = [(differences, entry) for differences, entry in earlier if differences]
+        if not candidates:
             return []
-        said, room = min(differing, key=lambda one: len(one[0]))
-        return [*said, *looks_told(SourceIndex(room, self.source), self.source), cost(build)]
+        differences, entry = min(candidates, key=lambda candidate: len(candidate[0]))
+        files = describe_file_stats(SourceIndex(entry, self.source), self.source)
+        return [*differences, *files, describe_cost(plan)]
 
-    def _differs(self, earlier: dict[str, Any]) -> list[str]:
-        said = options_told(earlier["options"], self.options, but=("tokenizer",))
-        if earlier["options"]["tokenizer"] == self.options["tokenizer"]:
-            return said
-        old = None
+    def _differences(self, listing: dict[str, Any]) -> list[str]:
+        """How the options of an earlier build differ."""
+        options = self.resolved.options
+        differences = describe_options(listing["options"], options, ignore=("tokenizer",))
+        if listing["options"]["tokenizer"] == options["tokenizer"]:
+            return differences
+        earlier = None
         with suppress(TokenmillError):
-            old = load_definition(self.root / "stores" / earlier["store"] / "tokenizer", None)
-        return [tokenizer_told(old, self.tokenizer.definition) if old else "another tokenizer", *said]
+            earlier = load_definition(self.root / "stores" / listing["store"] / "tokenizer", None)
+        if earlier is None:
+            return ["tokenizer: it changed", *differences]
+        return [describe_tokenizer(earlier, self.resolved.tokenizer.definition), *differences]
 
-    def _earlier(self) -> list[tuple[Path, dict[str, Any]]]:
-        """What was noted of builds from some of these inputs, and where, the latest first."""
-        mine = set(self.source.inputs)
-        ours = []
+    def _earlier_listings(self) -> list[tuple[Path, dict[str, Any]]]:
+        """The entries of finished builds that share inputs with this one, and their listings; the latest first."""
+        inputs = set(self.source.inputs)
+        found = []
         for path in (self.root / "builds").glob("*/listing.json"):
-            kept = noted(path.parent) if path.parent != self.folder else None
-            if kept is None or trial_of(kept["options"]):
-                continue  # a trial says nothing of the whole
-            if _named(kept["store"]) and not mine.isdisjoint(kept["inputs"]):
-                with suppress(FileNotFoundError):  # removed since
-                    ours.append((path.stat().st_mtime_ns, path.parent, kept))
-        return [(room, kept) for _, room, kept in sorted(ours, key=lambda one: -one[0])]
+            listing = read_listing(path.parent) if path.parent != self.entry else None
+            if listing is None or trial_of(listing["options"]):
+                continue  # a trial says nothing about the whole
+            if _is_store_name(listing["store"]) and not inputs.isdisjoint(listing["inputs"]):
+                with suppress(FileNotFoundError):  # removed in the meantime
+                    found.append((path.stat().st_mtime_ns, path.parent, listing))
+        return [(entry, listing) for _, entry, listing in sorted(found, key=lambda one: -one[0])]
 
 
-def _named(name: object) -> bool:
-    return isinstance(name, str) and NAME.fullmatch(name) is not None
+def _is_store_name(name: object) -> bool:
+    return isinstance(name, str) and STORE_NAME.fullmatch(name) is not None
 
 
-def _name_of_names(names: bytes) -> str:
-    return f"names-{digest(names)[:KEY]}.json"
+def _store_name(key: str, shards: list[str], failed: list[str] | None = None) -> str:
+    """A digest of the shards in order. A store from which files are missing has another name."""
+    return f"{key}-{digest(canonical([shards, failed or []]))[:KEY_DIGITS]}"
 
 
-def _is_named_well(path: Path) -> bool:
-    """Whether a list of names is there, and as it was written."""
+def _names_file(names: bytes) -> str:
+    """The name of a file with the names of input files. Two sets of inputs may have the same content."""
+    return f"names-{digest(names)[:KEY_DIGITS]}.json"
+
+
+def _is_intact(names_file: Path) -> bool:
     try:
-        return _name_of_names(path.read_bytes()) == path.name
+        return _names_file(names_file.read_bytes()) == names_file.name
     except OSError:
         return False
 
 
-def _store_name(made: str, shards: list[str], failed: list[str] | None = None) -> str:
-    """Named by all that is in it, in order; with files missing it is not the same store."""
-    return f"{made}-{digest(canonical([shards, failed or []]))[:KEY]}"
-
-
-def _for_this_run(asked: BuildRequest, error: Exception, progress: str | Listener | None) -> Store:
-    """Where nothing can be kept: tokens for this process alone, gone when it ends."""
+def _build_temporary(request: BuildRequest, error: Exception, listener: Listener) -> Store:
+    """Build in a temporary folder that is removed when this process ends."""
     folder, process = Path(tempfile.mkdtemp(prefix="tokenmill-")), os.getpid()
 
-    def clean_up() -> None:
-        if os.getpid() == process:  # not in a child that was forked
+    def remove_folder() -> None:
+        if os.getpid() == process:  # not in a forked child
             shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(clean_up)
-    warnings.warn(f"the tokens cannot be kept ({error}); tokenizing for this run alone", stacklevel=6)
-    return build_in(folder / "store", asked, progress)
+    atexit.register(remove_folder)
+    warnings.warn(
+        f"the tokens cannot be kept in the cache ({error}); they are built for this process only", stacklevel=5
+    )
+    return run_build(request, FolderDestination(folder / "store"), listener)

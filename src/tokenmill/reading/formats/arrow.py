@@ -13,7 +13,7 @@ from tokenmill.reading.codecs import check_unchanged, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, SourceFile
 from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part, grouped
-from tokenmill.reading.formats.columns import TableFormat, check_columns, table_blocks, text_columns
+from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
 
 FILE_MAGIC = b"ARROW1"
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"

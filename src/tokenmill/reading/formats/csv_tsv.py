@@ -17,7 +17,7 @@ from tokenmill.reading.codecs import hash_file, open_stream
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, SourceFile
 from tokenmill.reading.formats.base import DocumentOptions, Format
-from tokenmill.reading.formats.columns import TableFormat, check_columns, table_blocks
+from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
 from tokenmill.reading.template import Template
 from tokenmill.reading.utf8 import no_text, one_text, valid_texts
 

@@ -14,7 +14,7 @@ from tokenmill.reading.codecs import check_unchanged, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
 from tokenmill.reading.files import Piece, SourceFile
 from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part, grouped
-from tokenmill.reading.formats.columns import TableFormat, check_columns, table_blocks, text_columns
+from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
 
 BUFFER_BYTES = 1 << 20  # buffered reads keep a huge row group from being held as a whole
 

@@ -1,0 +1,75 @@
+"""Helpers of the tests of builds: write a corpus, build in a cache, look at what a build left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tokenmill as tm
+from tokenmill.cli import main
+from tokenmill.events import Event
+
+
+def write_jsonl(path: Path, texts: Iterable[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    return path
+
+
+def shard_files(store: Path) -> dict[str, bytes]:
+    """The content of each file of the shards."""
+    return {path.name: path.read_bytes() for path in sorted((store / "shards").iterdir())}
+
+
+def temporary_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def leftovers(cache: Path) -> list[str]:
+    """Files of a cache that a finished build should have removed: temporary ones, spools, stores in progress, journals."""
+    names = [path.relative_to(cache).as_posix() for path in cache.rglob("*")]
+    entries = [name for name in names if name.startswith("builds/")]
+    return [name for name in names if name.endswith(".tmp")] + [
+        name for name in entries if "spool-" in name or name.endswith(("/store", ".jsonl"))
+    ]
+
+
+class CachedBuilds:
+    """Builds in one cache, or in a folder. Counts the documents that the last build encoded and the bytes it read for that."""
+
+    def __init__(self, cache: Path, tokenizer: Path, **options: Any) -> None:
+        self.cache, self.tokenizer = cache, tokenizer
+        self.options = {"engine": "reference", "workers": 0, **options}
+        self.documents = self.read = 0
+
+    def __call__(self, source: Any, out: Path | None = None, **options: Any) -> tm.Store:
+        self.documents = self.read = 0
+        where = {} if out else {"cache_dir": self.cache}
+        options = {"tokenizer": self.tokenizer, **self.options, **where, **options}
+        return tm.build(source, out=out, progress=self.listen, **options)
+
+    def listen(self, event: Event) -> None:
+        if event.name == "advanced":
+            self.documents += event.documents
+            self.read += event.source_bytes
+
+    @property
+    def stores(self) -> list[Path]:
+        return sorted((self.cache / "stores").iterdir())
+
+    @property
+    def store_names(self) -> list[str]:
+        return [path.name for path in self.stores]
+
+    @property
+    def entries(self) -> list[Path]:
+        return sorted((self.cache / "builds").iterdir())
+
+    def leftovers(self) -> list[str]:
+        return leftovers(self.cache)
+
+    def command(self, *words: str) -> int:
+        """The exit code of `tokenmill cache ...` on this cache."""
+        return main(["cache", *words, "--cache-dir", str(self.cache)])
