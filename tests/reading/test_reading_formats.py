@@ -15,6 +15,7 @@ from reading_files import CODECS, json_lines, pack, separated, table_of, write_a
 import tokenmill as tm
 from tokenmill.documents import BLANK
 from tokenmill.reading import Piece, read_piece, split
+from tokenmill.reading.formats import get_format
 
 LINES = [
     "plain words",
@@ -348,6 +349,14 @@ def test_csv_rows_of_another_length_are_left_out(tmp_path, codec):
         texts, rows, skips = read_all(tm.read(path), block_bytes=block_bytes)
         assert (texts, rows) == (["a", "c\nc", "e"], 5)
         assert skips == [(1, "bad csv row"), (3, "bad csv row")]
+
+
+def test_the_first_records_of_a_csv_file_with_a_large_field(tmp_path):
+    """Fields larger than the default limit of Python's csv module are no error."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(separated(["x" * 300_000, "b"], ","))
+    records = list(get_format("csv").first_records(tm.read(path).files[0], 5))
+    assert [len(record["text"]) for record in records] == [300_000, 1]
 
 
 def test_text_that_is_not_utf8_is_left_out_by_row(tmp_path):

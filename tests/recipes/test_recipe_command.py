@@ -300,7 +300,7 @@ def test_the_page_runs(tmp_path, tokenizer_path):
 
 
 def test_the_page_names_every_key():
-    page = (ROOT / "docs" / "recipes.md").read_text("utf-8") + (ROOT / "docs" / "packing.md").read_text("utf-8")
+    page = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("recipes.md", "packing.md", "options.md"))
     for group in (SourceKeys, *SECTIONS.values(), SplitOptions, TokenizerKeys):
         for name in declared(group):
             assert re.search(rf"`[^`\n]*\b{name}\b|^.*\b{name}: ", page, re.MULTILINE), name

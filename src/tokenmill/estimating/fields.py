@@ -7,11 +7,11 @@ from typing import Any
 
 from tokenmill.errors import InputError
 from tokenmill.estimating.findings import Finding
-from tokenmill.reading import Source
+from tokenmill.reading import Source, SourceFile
 from tokenmill.reading.formats import get_format
 from tokenmill.reading.template import dig
 
-FILES = 4  # looked at
+FILES = 4  # that are opened
 RECORDS = 100  # of each
 SHORT, FAR_MORE = 200, 4  # mean bytes of a short field; another field has this many times its text
 LONGER, VERY_FAR_MORE = 1000, 8  # the same for a field that may be a summary
@@ -24,16 +24,12 @@ def other_field(source: Source) -> Finding | None:
     if source.template is not None:
         return None
     files = [file for file in source.files if file.size and get_format(file.format).has_fields]
-    records = 0
+    files = files[:: max(1, len(files) // FILES)][:FILES]
+    records = [record for file in files for record in _first_records(file)]
     texts: dict[str, list[str]] = {}
-    for file in files[:: max(1, len(files) // FILES)][:FILES]:
-        try:
-            for record in get_format(file.format).first_records(file, RECORDS):
-                records += 1
-                for name, text in _strings(record, source.text_field):
-                    texts.setdefault(name, []).append(text)
-        except InputError:
-            continue  # it is reported where the file is sampled
+    for record in records:
+        for name, text in _strings(record, source.text_field):
+            texts.setdefault(name, []).append(text)
     chosen = texts.pop(source.text_field, [])
     if not texts:
         return None
@@ -46,11 +42,18 @@ def other_field(source: Source) -> Finding | None:
     return Finding(
         "field",
         f"field {best!r} has {times:,.0f} times the text of {source.text_field!r} ({mean:,.0f} bytes per document)",
-        records,
-        records,
+        len(records),
+        len(records),
         files[0].shown,
         f"Is {source.text_field!r} the field with the text? Choose with --text-field {best}",
     )
+
+
+def _first_records(file: SourceFile) -> Iterator[dict[str, Any]]:
+    try:
+        yield from get_format(file.format).first_records(file, RECORDS)
+    except InputError:
+        return  # it is reported where the file is sampled
 
 
 def _strings(record: dict[str, Any], chosen: str) -> Iterator[tuple[str, str]]:

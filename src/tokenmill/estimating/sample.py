@@ -94,5 +94,5 @@ def grid_length(texts: Texts) -> int:
 
 
 def no_documents(stratum: int, file: SourceFile, weight: float, covered: float) -> SampledBlock:
-    """A place that was looked at and has no document."""
+    """A place that was read and has no document."""
     return SampledBlock(stratum, (file.path, 0, 0), weight, covered, file)

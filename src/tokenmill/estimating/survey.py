@@ -261,7 +261,7 @@ class Survey:
                         return
 
     def _share_read(self, stretch: Stretch, rows: int) -> float:
-        """The share of a part that so many rows are."""
+        """The share of the rows of a part that was read."""
         file, start = stretch.piece.file, stretch.piece.start
         total = rows_before(Piece(file, start + 1), self.source) - rows_before(Piece(file, start), self.source)
         return min(1.0, rows / max(1, total))

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.csv as pacsv
 
 from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import hash_file, open_stream
+from tokenmill.reading.codecs import hash_file, open_stream, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, SourceFile
 from tokenmill.reading.formats.base import DocumentOptions, Format
@@ -56,9 +57,10 @@ class CsvFormat(TableFormat):
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with open_stream(file) as stream:
             head = stream.read(HEAD_BYTES)
+        csv.field_size_limit(MOST_FIELD_BYTES)
         lines = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
-        for _, row in zip(range(count), csv.DictReader(lines, delimiter=self.delimiter), strict=False):
-            yield row
+        with reading(file):
+            yield from islice(csv.DictReader(lines, delimiter=self.delimiter), count)
 
     def _read_fast(
         self, file: SourceFile, options: DocumentOptions, block_bytes: int, content: Content
