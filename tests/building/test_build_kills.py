@@ -247,7 +247,8 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
     store = tmp_path / "store"
     arguments = ("-c", DRIVER, corpus / "small0.jsonl", tokenizer_path, store, 1)
     with running(*arguments, site=tmp_path / "site") as build:
-        assert wait_until(lambda: build.poll() is not None, 25), "the build tries for ever"
+        # Fifteen workers, one after the other.
+        assert wait_until(lambda: build.poll() is not None, 3 * HARD_LIMIT), "the build tries for ever"
         finish(build)
     assert not read_manifest(store).complete
 

@@ -466,7 +466,7 @@ def _proved_rules(body: str):
 def test_long_documents_among_short_ones(tmp_path, tokenizer_path, reference, monkeypatch, plant, unsampled, capsys):
     """Those that were encoded in parts are passed over, and nothing is mistaken for its neighbour."""
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
-    for module in ("task", "audit"):
+    for module in ("long_document", "audit"):
         monkeypatch.setattr(f"tokenmill.building.{module}.WHOLE_BYTES", SMALL)
     monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: _proved_rules(tokenizer.to_str()))
     long, texts = "some words of a long text\n" * 40, {}
