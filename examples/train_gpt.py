@@ -291,8 +291,8 @@ def train(args: argparse.Namespace) -> None:
         if log:
             writer.writerow((step, loss, learning_rate(step, args), round(speed), score))
         if finished or score or step % 10 == 0:
-            told = f", held out: perplexity {score:.2f}" if score else ""
-            say(f"step {step}: loss {loss:.4f}, {speed:,.0f} tokens/s{told}", flush=True)
+            held_out = f", held out: perplexity {score:.2f}" if score else ""
+            say(f"step {step}: loss {loss:.4f}, {speed:,.0f} tokens/s{held_out}", flush=True)
         if args.checkpoint and rank == 0 and (finished or step % args.save_every == 0):
             kept = {"model": gpt, "optimizer": optimizer, "scaler": scaler, "data": loader}
             shape = {name: getattr(args, name) for name in SHAPE}
