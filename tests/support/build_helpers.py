@@ -51,9 +51,8 @@ class CachedBuilds:
         return tm.build(source, out=out, progress=self.listen, **options)
 
     def listen(self, event: Event) -> None:
-        if event.name == "advanced":
-            self.documents += event.documents
-            self.read += event.source_bytes
+        if event.name == "progress":  # the counts of this build so far
+            self.documents, self.read = event.documents, event.source_bytes
 
     @property
     def stores(self) -> list[Path]:

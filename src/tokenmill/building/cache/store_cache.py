@@ -307,6 +307,6 @@ def _build_temporary(request: BuildRequest, error: Exception, listener: Listener
 
     atexit.register(remove_folder)
     warnings.warn(
-        f"the tokens cannot be kept in the cache ({error}); they are built for this process only", stacklevel=5
+        f"the tokens cannot be kept in the cache ({error}); they are built for this process only", stacklevel=6
     )
     return run_build(request, FolderDestination(folder / "store"), listener)
