@@ -394,7 +394,7 @@ def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, moment):
         assert wait_until(lambda: not members(build.pid), 10)
     assert code == 130
     assert out == ""
-    assert "run the same command to go on" in err
+    assert "Finished shards are kept: run the command again to resume" in err
     assert "Traceback" not in err
     if (store / "events.jsonl").exists():  # before a manifest was written nothing is left behind, not even the folder
         assert list(read_lines(store / "events.jsonl"))[-1]["event"] == "stopped"
