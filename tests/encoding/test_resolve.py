@@ -421,7 +421,10 @@ def without(library: str, tmp_path: Path, metadata: bool = True) -> dict[str, st
     where = tmp_path / f"without_{library}"
     where.mkdir()
     (where / "sitecustomize.py").write_text(MISSING.format(library, metadata))
-    return {"PYTHONPATH": str(where), "TOKENMILL_CACHE": str(where / "cache")}
+    return {
+        "PYTHONPATH": os.pathsep.join((str(where), *filter(None, [os.environ.get("PYTHONPATH")]))),
+        "TOKENMILL_CACHE": str(where / "cache"),
+    }
 
 
 @pytest.mark.parametrize("library", ["sentencepiece", "tiktoken", "transformers"])
