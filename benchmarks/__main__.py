@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.cli.types import count
+
 from tokenmill.formatting import parse_size
 
 

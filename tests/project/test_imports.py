@@ -42,3 +42,25 @@ def test_an_import_that_points_up_is_found(check, tmp_path, monkeypatch, file, l
     found = check.problems(tmp_path)
     assert len(found) == 1
     assert complaint in found[0]
+
+
+def write_modules(folder: Path, modules: dict[str, str]) -> None:
+    for name, text in modules.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_a_cycle_is_found_also_through_functions_and_inside_a_folder(check, tmp_path):
+    a, b, c = "store/a.py", "store/b.py", "store/c.py"
+    write_modules(tmp_path, {a: "from tokenmill.store.b import x", b: "import tokenmill.store.c", c: "x = 1"})
+    assert check.cycles(tmp_path) == []
+    write_modules(tmp_path, {c: "def f():\n    from tokenmill.store import a"})
+    assert check.cycles(tmp_path) == ["import cycle: tokenmill.store.a, tokenmill.store.b, tokenmill.store.c"]
+
+
+def test_a_module_name_that_is_used_twice_is_found(check, tmp_path):
+    write_modules(tmp_path, {"store/api.py": "", "packing/api.py": "", "store/plan.py": ""})
+    assert check.names_used_twice(tmp_path) == []
+    write_modules(tmp_path, {"packing/plan.py": ""})
+    assert check.names_used_twice(tmp_path) == ["2 modules are called plan.py"]

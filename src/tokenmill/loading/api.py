@@ -45,7 +45,7 @@ def load(data: Any, options: LoadArguments) -> Loader:
     _check_rows(len(samples) * (options.epochs or 1), size, options)
     return Loader(
         samples,
-        converter_for(options.device, options.pin_memory),
+        converter_for(options.device, pin_memory=options.pin_memory),
         global_batch_size=size,
         rank=rank,
         world_size=world_size,

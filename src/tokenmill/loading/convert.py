@@ -34,7 +34,7 @@ def _tensors() -> Callable[..., Any]:
     return tensors
 
 
-def converter_for(device: Any, pin_memory: bool | None) -> TensorConverter:
+def converter_for(device: Any, *, pin_memory: bool | None) -> TensorConverter:
     """Tensors if torch is installed, else arrays. Tensors for a GPU are pinned unless `pin_memory` is False."""
     if importlib.util.find_spec("torch") is None:
         if device is not None or pin_memory:

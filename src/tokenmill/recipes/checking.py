@@ -235,11 +235,13 @@ def _block_options(
         options.append(("num_proc", "build", "workers", block["num_proc"]))
     if "verbose_level" in block or "show_progress" in block:
         name = "verbose_level" if "verbose_level" in block else "show_progress"
-        options.append((name, "build", "progress", _progress(block.get("verbose_level"), block.get("show_progress"))))
+        options.append(
+            (name, "build", "progress", _progress(block.get("verbose_level"), bar=block.get("show_progress")))
+        )
     return options
 
 
-def _progress(level: str | None, bar: bool | None) -> str:
+def _progress(level: str | None, *, bar: bool | None) -> str:
     if level == "DEBUG":
         return "verbose"
     if level in ("WARNING", "ERROR"):
