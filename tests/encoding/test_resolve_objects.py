@@ -228,7 +228,7 @@ events = []
 held = Words(words)
 store = tm.build(source, held, out, workers=2, progress=events.append)
 (plan,) = [event for event in events if event.name == "planned"]
-print(json.dumps([plan, [ids.tolist() for ids in store], os.getpid(), tm.load_tokenizer(held).decode(store[1])]))
+print(json.dumps([plan.as_record(), [ids.tolist() for ids in store], os.getpid(), tm.load_tokenizer(held).decode(store[1])]))
 """
     )
     child = python(script, tmp_path / "words.json", jsonl(WORD_TEXTS), tmp_path / "out")
@@ -236,8 +236,8 @@ print(json.dumps([plan, [ids.tolist() for ids in store], os.getpid(), tm.load_to
     assert set((tmp_path / "who").read_text().split()) == {str(pid)}
     assert ids == [[*words.encode(text, add_special_tokens=False), 1] for text in WORD_TEXTS]
     assert text == "def the return </s>"
-    assert plan.workers == "inside this process"
-    assert re.search(r"slow Python tokenizer.*runs only in this process: .*__main__:Words", plan.proof)
+    assert plan["workers"] == "inside this process"
+    assert re.search(r"slow Python tokenizer.*runs only in this process: .*__main__:Words", plan["proof"])
 
 
 def test_a_slow_tokenizer_whose_files_do_not_tell_all(words, jsonl, tmp_path):

@@ -498,7 +498,7 @@ def test_a_store_is_of_one_policy(jsonl, tokenizer_path, tmp_path, capsys):
     for policy, other in (("parse", "text"), ("text", "parse")):
         store, _ = build(corpus, tokenizer_path, tmp_path / policy, special_tokens=policy)
         assert store.tokenizer.fingerprint == prints[policy]
-        with pytest.raises(MismatchError, match=f"special_tokens: '{policy}' there, '{other}' now"):
+        with pytest.raises(MismatchError, match=f"special_tokens: was '{policy}', now '{other}'"):
             build(corpus, tokenizer_path, tmp_path / policy, special_tokens=other)
         assert main(["build", str(corpus), "-o", str(tmp_path / policy), "--special-tokens", other, *command]) == 3
         assert "special_tokens" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill import options
-from tokenmill.building.progress import MODES
+from tokenmill.building.terminal import MODES
 from tokenmill.cli import parser
 from tokenmill.cli.flags import given_options
 from tokenmill.encoding.definition import SPECIALS
