@@ -275,6 +275,13 @@ def test_time_that_is_up_leaves_a_smaller_sample(tmp_path, sorted_texts, tokeniz
     assert found.low < found.tokens < found.high
 
 
+def test_time_that_is_up_after_one_place(tmp_path, tokenizer_path):
+    """Several blocks from one place are one observation, with no neighbour to compare it with."""
+    write_jsonl([f"Document {i}, " * 60 for i in range(3000)], tmp_path / "a.jsonl")
+    found = tm.estimate(tmp_path / "a.jsonl", tokenizer_path, sample="300kB", seconds=1e-9)
+    assert found.low < found.tokens < found.high
+
+
 # What is odd about a corpus.
 
 

@@ -9,8 +9,8 @@ from tokenmill.building.destination import without_own_files
 from tokenmill.encoding import Tokenizer, load_tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.estimating.cost import build_cost
-from tokenmill.estimating.fields import other_field
-from tokenmill.estimating.findings import Finding, equal_files, only_heads, unreadable, whole_files
+from tokenmill.estimating.file_findings import equal_files, only_heads, other_field, unreadable, whole_files
+from tokenmill.estimating.findings import Finding
 from tokenmill.estimating.survey import Survey
 from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
@@ -63,7 +63,7 @@ class Estimate:
         """Plain values, for JSON."""
         means = {"bytes_per_token": self.bytes_per_token, "tokens_per_document": self.tokens_per_document}
         quantiles = {f"p{round(100 * share)}": count for share, count in self.quantiles.items()}
-        return {**asdict(self), **means, "quantiles": quantiles, "warnings": [one.as_dict() for one in self.warnings]}
+        return {**asdict(self), **means, "quantiles": quantiles, "warnings": [asdict(one) for one in self.warnings]}
 
 
 @takes(EstimateArguments)
@@ -92,34 +92,28 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
         return _estimate(survey, encoded, loaded)
 
 
-def _checked_source(source: Any, reading: dict[str, Any]) -> Source:
-    if not isinstance(source, Source):
-        source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
-    elif reading:
+def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
+    if isinstance(given, Source) and reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
+    inputs = given if isinstance(given, tuple) else (given,)
+    source = given if isinstance(given, Source) else read(*inputs, **reading)
     if source.streams:
         raise UsageError(
             f"{source.streams[0].name} can be read only once, and an estimate would use it up: save it to a file, or build it"
         )
-    checked: Source = source
-    return checked
+    return source
 
 
 def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> Estimate:
     totals = encoded.totals(survey)
-    cost = build_cost(encoded.cost, tokenizer, survey, totals)
-    margin = totals.margin
     return Estimate(
         tokens=round(totals.tokens),
-        low=max(0, round(totals.tokens - margin)),
-        high=round(totals.tokens + margin),
+        low=max(0, round(totals.tokens - totals.margin)),
+        high=round(totals.tokens + totals.margin),
         documents=round(totals.documents),
         text_bytes=round(totals.text_bytes),
         source_bytes=survey.source.num_bytes,
-        disk_bytes=cost.disk_bytes,
-        seconds=cost.seconds,
-        memory=cost.memory,
-        workers=cost.workers,
+        **build_cost(encoded, tokenizer, survey, totals)._asdict(),
         engine=f"{tokenizer.engine} {tokenizer.engine_version}",
         dtype=tokenizer.dtype.name,
         files=len(survey.source.files),
@@ -156,8 +150,7 @@ def _head_share(survey: Survey) -> float:
     """The share of the input behind heads. Files that were not opened count like those that were."""
     hidden = 0.0
     for stratum in survey.strata:
-        paths = {file.path for file in stratum.files}
-        heads = [head for head in survey.heads if head.file.path in paths]
+        heads = [head for head in survey.heads if head.stratum is stratum]
         size = sum(head.size for head in heads)
         if size:
             hidden += stratum.nbytes * (1 - min(1.0, sum(head.consumed for head in heads) / size))

@@ -11,9 +11,8 @@ from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
 from tokenmill.building.sequence import RACE_BYTES
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import InputError
-from tokenmill.estimating.sample import Stratum
-from tokenmill.estimating.survey import Survey
-from tokenmill.estimating.totals import SampleCost, Totals
+from tokenmill.estimating.survey import Stratum, Survey
+from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
 from tokenmill.reading import Piece, Source, read_piece, text_weight
 from tokenmill.reading.codecs import reading
@@ -34,16 +33,13 @@ SKIP_BYTES = 18  # per run of rows that gave no document
 
 
 class BuildCost(NamedTuple):
-    """What a build takes."""
-
     seconds: float
     memory: int
     workers: int
     disk_bytes: int
 
 
-def build_cost(sample: SampleCost, tokenizer: Tokenizer, survey: Survey, totals: Totals) -> BuildCost:
-    """The time, memory and disk space of a build."""
+def build_cost(encoded: EncodedSample, tokenizer: Tokenizer, survey: Survey, totals: Totals) -> BuildCost:
     source, is_slow = survey.source, tokenizer.reference_traits.is_slow
     shard_bytes = parse_size(SLOW_SHARD_BYTES if is_slow else SHARD_BYTES, "shard_bytes")
     weight = sum(map(text_weight, source.files))
@@ -54,14 +50,14 @@ def build_cost(sample: SampleCost, tokenizer: Tokenizer, survey: Survey, totals:
     work = longest = 0.0
     for stratum, ratio in zip(survey.strata, totals.text_ratios, strict=True):
         writing = ids_bytes / max(totals.text_bytes, 1) / WRITE_RATE
-        per_byte = sample.per_byte + _reading_pace(stratum, source) + writing
+        per_byte = encoded.seconds_per_byte + _reading_pace(stratum, source) + writing
         work += stratum.nbytes * ratio * per_byte
         longest = max(longest, per_byte * _longest_task(stratum, ratio, shard_bytes))
-    seconds = (0.0 if in_process else START_SECONDS) + sample.load_seconds + max(work / workers, longest)
+    seconds = (0.0 if in_process else START_SECONDS) + encoded.load_seconds + max(work / workers, longest)
     if tokenizer.wanted == "auto" and not is_slow and weight >= RACE_BYTES:
         seconds += RACE_SECONDS
     json_bytes = len(tokenizer.definition.json or "")
-    per_worker = min(memory_share, WORKER_BASE + max(sample.grown, ENGINE_BASE + ENGINE_TIMES * json_bytes))
+    per_worker = min(memory_share, WORKER_BASE + max(encoded.memory_growth, ENGINE_BASE + ENGINE_TIMES * json_bytes))
     memory = per_worker if in_process else PARENT_BYTES + REFERENCE_TIMES * json_bytes + workers * per_worker
     disk = ids_bytes * (1 + SHARD_CHECK) + 8 * totals.documents + SKIP_BYTES * totals.skips
     disk += max(1, weight // shard_bytes) * SHARD_FILES + NAME_BYTES * len(source.files)

@@ -7,10 +7,10 @@ alarm about good text is worse than silence.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tokenmill.documents import BLANK, Skip, text_offsets
-from tokenmill.estimating.heads import Head
-from tokenmill.estimating.sample import SampledBlock
-from tokenmill.reading import Source, SourceFile
-from tokenmill.reading.formats import get_format
+from tokenmill.documents import BLANK, text_offsets
+from tokenmill.estimating.survey import SampledBlock
 from tokenmill.reading.utf8 import places
 
 FEW = 3  # fewer documents are not a pattern
@@ -36,11 +33,7 @@ LIKE_IDS_SHARE = 0.9  # of documents that are a number, an address or an id
 ENOUGH = 20  # documents needed to say that most are alike
 ONE_SHARE = 0.4  # of all text in one document
 LARGE_DOCUMENT = 1 << 20  # bytes; a smaller one may well be most of a small corpus
-HUGE_DOCUMENT = 64 << 20  # bytes; longer than any book
 HASHED = 200_000  # documents compared, at most
-COMPARED = 512 << 10  # bytes compared of files of the same size: start, middle and end
-COMPARED_FILES = 64
-NAMED = 3  # files named in a message
 FIX_TEXT = "Fix the text at its origin: a build takes it as it is"
 GARBLED_WHAT = "contain UTF-8 that was read as Latin-1, such as 'Ã©' for 'é'"
 
@@ -71,9 +64,6 @@ class Finding:
     place: str | None
     remedy: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
         place = f" (for example {self.place})" if self.place else ""
         return f"{self.what}{place}. {self.remedy}"
@@ -85,19 +75,16 @@ class _Seen:
 
     count: int = 0
     weight: float = 0.0
-    block: SampledBlock | None = None
-    document: int | None = None
-    skip: Skip | None = None
+    place: Callable[[], str] | None = None  # may read the file up to there
 
-    def add(self, block: SampledBlock, documents: npt.NDArray[np.int64], weight: float) -> None:
-        if len(documents) and self.block is None:
-            self.block, self.document = block, int(documents[0])
-        self.count += len(documents)
-        self.weight += weight * len(documents)
+    def add(self, block: SampledBlock, row: int, count: int, scale: float) -> None:
+        """Add `count` cases in a block, the first of them at a row of its texts. Each is `scale` times in the corpus."""
+        self.place = self.place or partial(block.place, row)
+        self.count += count
+        self.weight += scale * count
 
     def finding(self, kind: str, what: str, remedy: str) -> Finding:
-        place = None if self.block is None else self.block.place(self.document, self.skip)
-        return Finding(kind, what, self.count, round(self.weight), place, remedy)
+        return Finding(kind, what, self.count, round(self.weight), self.place() if self.place else None, remedy)
 
 
 class Inspection:
@@ -106,8 +93,8 @@ class Inspection:
     def __init__(self, eos_name: str | None) -> None:
         self.eos_name = eos_name
         self.documents, self.parts, self.weight = 0, 0, 0.0
-        self.seen: dict[str, _Seen] = {}
-        self.bad: dict[str, _Seen] = {}
+        self.seen: defaultdict[str, _Seen] = defaultdict(_Seen)
+        self.bad: defaultdict[str, _Seen] = defaultdict(_Seen)
         self.rows_weight = 0.0
         self.hashes: Counter[int] = Counter()
         self.longest = 0
@@ -160,13 +147,12 @@ class Inspection:
         for skip in () if block.counted else block.texts.skips:
             if skip.reason == BLANK:
                 continue
-            seen = self.bad.setdefault(skip.reason, _Seen(block=block, skip=skip))
-            seen.count += skip.rows
-            seen.weight += scale * skip.rows
+            self.bad[skip.reason].add(block, skip.row, skip.rows, scale)
             self.rows_weight += scale * skip.rows
 
     def _note(self, kind: str, block: SampledBlock, documents: npt.NDArray[np.int64], scale: float) -> None:
-        self.seen.setdefault(kind, _Seen()).add(block, documents, scale)
+        if len(documents):
+            self.seen[kind].add(block, block.texts.row_of(int(documents[0])), len(documents), scale)
 
     def _ended(self, values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
         """The documents that end in the eos token."""
@@ -191,32 +177,32 @@ class Inspection:
 
     def _common(self, kind: str, least: float, what: str, remedy: str, *, few: int = FEW) -> Finding | None:
         """A finding about at least a `least` share of the documents."""
-        seen = self.seen.get(kind, _Seen())
+        seen = self.seen[kind]
         if seen.count < few or self._share(seen) < least:
             return None
-        return seen.finding(kind, f"{_percent(self._share(seen))} of the documents {what}", remedy)
+        return seen.finding(kind, f"{percent(self._share(seen))} of the documents {what}", remedy)
 
     def _garbled_parts(self) -> Finding | None:
         """Of a long text, most parts must be garbled."""
-        seen = self.seen.get("garbled parts", _Seen())
+        seen = self.seen["garbled parts"]
         if self.parts < ENOUGH or seen.count < SAME_SHARE * self.parts:
             return None
         return seen.finding("garbled", f"long texts {GARBLED_WHAT}", FIX_TEXT)
 
     def _bad_rows(self, reason: str, seen: _Seen) -> Finding:
-        share = _percent(seen.weight / self.rows_weight) if self.rows_weight else "some"
+        share = percent(seen.weight / self.rows_weight) if self.rows_weight else "some"
         remedy = "A build leaves them out and lists them in quarantine.jsonl; --on-error raise stops at the first"
         return seen.finding("bad rows", f"{share} of the rows are bad: {reason}", remedy)
 
     def _special(self, policy: str) -> Finding | None:
-        seen = self.seen.get("special", _Seen())
+        seen = self.seen["special"]
         if not seen.count or policy == "text":
             return None
         remedy = {
             "parse": "They will be encoded as special tokens, which may not be intended; --special-tokens text prevents it",
             "error": "The build would stop at the first: --special-tokens text or --special-tokens parse",
         }[policy]
-        what = f"{_percent(self._share(seen))} of the documents contain the name of a special token"
+        what = f"{percent(self._share(seen))} of the documents contain the name of a special token"
         return seen.finding("special_tokens", what, remedy)
 
     def _same(self, remedy: str) -> Finding | None:
@@ -224,16 +210,16 @@ class Inspection:
         total = sum(self.hashes.values())
         if total < ENOUGH or most < SAME_SHARE * total:
             return None
-        what = f"{_percent(most / total)} of the documents have the same text"
+        what = f"{percent(most / total)} of the documents have the same text"
         return Finding("same", what, most, round(most / total * self.weight), None, remedy)
 
     def _copies(self, known_share: float) -> Finding | None:
         """Copies in the sample are a lower bound: a sample rarely contains both of a pair."""
-        seen = self.seen.get("copy", _Seen())
+        seen = self.seen["copy"]
         share = seen.count / self.documents if self.documents else 0.0
         if seen.count < FEW or share < COPY_SHARE:
             return None
-        what = f"{_percent(share)} of the documents are copies of another one"
+        what = f"{percent(share)} of the documents are copies of another one"
         if known_share < 1:
             sampled = f"{seen.count:,} of {self.documents:,} sampled; copies outside the sample are not seen"
             what = f"at least {what} ({sampled})"
@@ -243,7 +229,7 @@ class Inspection:
     def _one_document(self, all_text: float) -> Finding | None:
         if self.longest < max(LARGE_DOCUMENT, ONE_SHARE * all_text) or self.documents < 2:
             return None
-        what = f"one document is {_percent(self.longest / all_text)} of all text"
+        what = f"one document is {percent(self.longest / all_text)} of all text"
         return Finding("one document", what, 1, 1, None, "Is it one? --format lines or --separator splits text files")
 
 
@@ -254,84 +240,5 @@ def _like_ids(values: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> np
     return np.array([i for i in short.tolist() if _LIKE_ID.fullmatch(values[i].as_py())], np.int64)
 
 
-def whole_files(source: Source) -> Finding | None:
-    """Files that are one document each, and far too large for that."""
-    total = source.num_bytes
-    least = max(LARGE_DOCUMENT, min(ONE_SHARE * total, HUGE_DOCUMENT))
-    large = [file for file in source.files if file.size >= least and get_format(file.format).one_document(source)]
-    share = sum(file.size for file in large) / total if total else 0.0
-    if share < ONE_SHARE:
-        return None
-    named = ", ".join(file.shown for file in large[:NAMED])
-    more = f" and {len(large) - NAMED:,} more" if len(large) > NAMED else ""
-    each = "a document each" if len(large) > 1 else "one document"
-    what = f"{named}{more}: {_percent(share)} of the input, read as {each}"
-    return Finding("one document", what, len(large), len(large), None, "--format lines or --separator splits it")
-
-
-def equal_files(files: Iterable[SourceFile]) -> Finding | None:
-    """Files of the same size with the same start, middle and end."""
-    by_size: dict[tuple[int, str], list[SourceFile]] = {}
-    for file in files:
-        if file.size >= COPY_BYTES:
-            by_size.setdefault((file.size, file.format), []).append(file)
-    digests: dict[tuple[int, int], list[SourceFile]] = {}
-    compared = 0
-    for (size, _), candidates in sorted(by_size.items(), key=lambda pair: -pair[0][0] * (len(pair[1]) - 1)):
-        if len(candidates) < 2 or compared >= COMPARED_FILES:
-            break
-        for file in candidates[: COMPARED_FILES - compared]:
-            compared += 1
-            digest = _parts_digest(file)
-            if digest is not None:
-                digests.setdefault((size, digest), []).append(file)
-    equal = [group for group in digests.values() if len(group) > 1]
-    if not equal:
-        return None
-    count = sum(len(group) - 1 for group in equal)
-    pair = " and ".join(file.shown for file in equal[0][:2])
-    what = f"{count:,} of {compared:,} compared files are copies of another one, such as {pair}"
-    return Finding("equal files", what, count, count, None, "Pass each content once, unless they are intended")
-
-
-def _parts_digest(file: SourceFile) -> int | None:
-    digest, step = xxhash.xxh3_64(), COMPARED // 3
-    try:
-        with open(file.path, "rb") as raw:
-            for start in (0, max(0, file.size // 2 - step // 2), max(0, file.size - step)):
-                raw.seek(start)
-                digest.update(raw.read(step))
-    except OSError:
-        return None
-    return int(digest.intdigest())
-
-
-def unreadable(failed: dict[str, str], opened: int, files: int) -> Finding | None:
-    """Files that could not be read, with the reason for each."""
-    if not failed:
-        return None
-    of = f" of {opened:,} opened" if opened < files else ""
-    reasons = "; ".join(list(failed.values())[:NAMED]) + ("; ..." if len(failed) > NAMED else "")
-    return Finding(
-        "unreadable",
-        f"{len(failed):,} {'file' if len(failed) == 1 else 'files'}{of} cannot be read: {reasons}",
-        len(failed),
-        round(len(failed) * files / max(opened, len(failed))),
-        None,
-        "A build leaves them out, and tries them again when it is run again",
-    )
-
-
-def only_heads(heads: Sequence[Head]) -> Finding | None:
-    """Files of which only the start was read."""
-    cut = [head for head in heads if head.consumed < head.size]
-    if not cut:
-        return None
-    share = sum(head.consumed for head in cut) / sum(head.size for head in cut)
-    what = f"only the head of {len(cut):,} {'file' if len(cut) == 1 else 'files'} was read ({share:.0%} of their bytes)"
-    remedy = "If later parts differ, as in a sorted corpus, the estimate is off: raise --sample"
-    return Finding("head", what, len(cut), len(cut), cut[0].file.shown, remedy)
-
-
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, cast
 
 from tokenmill.errors import UsageError
 from tokenmill.reading import SourceFile
@@ -14,20 +14,10 @@ from tokenmill.reading.codecs import decompressed, reading
 READ_BYTES = 1 << 16  # decompressed at a time: how often the consumed input is noted
 
 
-class Head(NamedTuple):
-    """The first `copied` bytes of a text of about `text` bytes; they come from `consumed` of the `size` bytes on disk."""
-
-    file: SourceFile
-    copied: int
-    text: int
-    consumed: float
-    size: float
-
-
-def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> Head:
+def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> tuple[int, int]:
     """Copy the start of a file, decompressed, up to `most_bytes` or the time `until`, and cut it at the last line end.
 
-    The size of the whole text is extrapolated from the text that came from the input consumed so far.
+    Returns the bytes that were copied and the size of the whole text, extrapolated from the input consumed so far.
     """
     with reading(file), _MarkedFile(file.path) as raw, open(to, "wb", buffering=0) as out:
         stream = cast(BinaryIO, raw) if file.codec is None else decompressed(file, raw)
@@ -53,7 +43,7 @@ def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> Head
             raise UsageError(
                 f"no space in {to.parent} for the heads of compressed files: {disk_full.strerror}; set TMPDIR"
             ) from disk_full
-    return Head(file, copied, text, file.size * copied / text if text else file.size, file.size)
+    return copied, text
 
 
 class _MarkedFile(io.FileIO):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,8 +16,6 @@ from tokenmill.reading import SourceFile
 GOLDEN = 0.6180339887498949  # the fractional parts of its multiples stay evenly spread, however many there are
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 def cell_count(file: SourceFile, cell: int) -> int:
@@ -55,9 +54,9 @@ def _points(total: float, count: int, seed: str) -> list[float]:
     return [(i + chance.random()) * total / count for i in range(count)]
 
 
-def golden(pairs: dict[K, V]) -> list[tuple[K, V]]:
-    """The pairs reordered so that every prefix is an even sample."""
-    return [pair for _, pair in sorted(enumerate(pairs.items()), key=lambda one: one[0] * GOLDEN % 1)]
+def golden(items: Iterable[T]) -> list[tuple[float, T]]:
+    """The items with sort keys, in an order in which every prefix is an even sample. The first item has the key 0."""
+    return sorted(((i * GOLDEN % 1, item) for i, item in enumerate(items)), key=lambda pair: pair[0])
 
 
 class Grid(Generic[T]):

@@ -21,15 +21,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
-from tokenmill.documents import BLOCK_BYTES, Skip, Texts, text_array
+from tokenmill.documents import BLOCK_BYTES, Skip, Texts, text_array, text_offsets
 from tokenmill.errors import InputError
-from tokenmill.estimating.heads import Head, copy_head
-from tokenmill.estimating.sample import SampledBlock, Stratum, Stretch, cut_small, grid_length, no_documents
-from tokenmill.estimating.spread import GOLDEN, Grid, cell_count, cell_size, cells_of, golden, spread
+from tokenmill.estimating.heads import copy_head
+from tokenmill.estimating.spread import Grid, cell_count, cell_size, cells_of, golden, spread
 from tokenmill.reading import Piece, Source, SourceFile, read_piece, rows_before, text_weight
 from tokenmill.reading.codecs import reading
 from tokenmill.reading.formats import Entry, Part, get_format
@@ -37,9 +37,7 @@ from tokenmill.reading.utf8 import whole_characters
 
 CELL_BYTES = (32 << 10, 256 << 10)  # least and most text that is read in one place
 CELLS = 512  # places that a sample is read from, about
-ENOUGH_CELLS = (
-    4  # of one file, to trust the share of it that they cover; with fewer, cells are taken to be of equal size
-)
+ENOUGH_CELLS = 4  # of one file, to trust the share of it that they cover; fewer are taken to be of equal size
 MOST_FILES = 64  # opened of parquet, Arrow and large compressed files
 MOST_SMALL_FILES = 2000  # opened of other files
 LEAST_PARTS = 16  # row groups or batches to look into, if there are as many
@@ -48,6 +46,61 @@ HEAD_SECONDS = 0.05  # least time for a head; all together may take half the tim
 THINNED_BYTES = 1 << 20  # of text, read at a time where most of it is left out
 LARGE_TEXT = 256 << 10  # a file that is one document is sampled in ranges from this size on
 COUNTED_BYTES, COUNTED_PARTS = 256 << 20, 1000  # the row of a finding is found if no more than this comes before it
+
+
+@dataclass(slots=True, eq=False)
+class Stratum:
+    """Files of one kind: the sampled ones stand for the others. `rows` is their number of rows, if known."""
+
+    entry: Entry
+    files: list[SourceFile] = field(default_factory=list)
+    opened: int = 0
+    rows: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(slots=True)
+class SampledBlock:
+    """Some documents, and what they stand for: `covered` bytes on disk, `weight` times in the corpus.
+
+    `spot` orders the blocks of a file. If the texts are `unfinished`, they are parts of one document.
+    """
+
+    stratum: Stratum
+    file: SourceFile
+    weight: float
+    covered: float
+    spot: tuple[int, int] = (0, 0)
+    texts: Texts = field(default_factory=lambda: Texts(text_array([]), 0))
+    first_row: Callable[[], int | None] = lambda: None  # of the texts, in the file; may read the file up to there
+    byte: int | None = None  # where the texts start, for files that are entered at bytes
+    documents: int | None = None  # how many documents to count, if not those of the texts
+    counted: bool = False  # whether the rows and skips of the texts are counted in another block
+
+    @property
+    def whole(self) -> bool:
+        """Whether the texts are whole documents."""
+        return not self.texts.unfinished
+
+    def place(self, row: int) -> str:
+        """Where a row of the texts is, for messages. Rows count from 0."""
+        first_row = self.first_row() if self.whole else None
+        if first_row is not None:
+            return f"{self.file.shown}, row {first_row + row}"
+        return f"{self.file.shown}, near byte {self.byte:,}" if self.byte else self.file.shown
+
+
+class Head(NamedTuple):
+    """A file, or a part of one, of which only the start was read: `consumed` of its `size` bytes on disk."""
+
+    stratum: Stratum
+    file: SourceFile
+    consumed: float
+    size: float
+
 
 Visit = Callable[[], Iterator[SampledBlock]]
 
@@ -80,17 +133,17 @@ class Survey:
         """The blocks of the sample, ordered so that every prefix is spread over the corpus."""
         self.deadline = time.monotonic() + self.seconds
         self.cell = min(max(self.sample_bytes // CELLS, CELL_BYTES[0]), CELL_BYTES[1])
-        groups: dict[tuple[object, ...], list[SourceFile]] = {}
+        strata: dict[tuple[object, ...], Stratum] = {}
         for file in self.source.files:
             entry = self._entry(file)
             kind = entry, file.format, file.codec, entry == "document" and file.size >= LARGE_TEXT
-            groups.setdefault(kind, []).append(file)
+            strata.setdefault(kind, Stratum(entry)).files.append(file)
+        self.strata = list(strata.values())
         total = max(1, sum(map(text_weight, self.source.files)))
         visits: list[tuple[float, Visit]] = []
-        for files in groups.values():
-            self.strata.append(Stratum(files, sum(file.size for file in files), self._entry(files[0])))
-            share = max(self.cell, self.sample_bytes * sum(map(text_weight, files)) // total)
-            visits += [(i * GOLDEN % 1, visit) for i, visit in enumerate(self._visits(len(self.strata) - 1, share))]
+        for stratum in self.strata:
+            share = max(self.cell, self.sample_bytes * sum(map(text_weight, stratum.files)) // total)
+            visits += golden(self._visits(stratum, share))
         visits.sort(key=lambda pair: pair[0])  # the first visit of each stratum comes first
         for order, visit in visits:
             if order and time.monotonic() > self.deadline:
@@ -98,69 +151,68 @@ class Survey:
                 return
             yield from visit()
 
-    def _visits(self, number: int, share: int) -> Iterator[Visit]:
-        stratum = self.strata[number]
+    def _visits(self, stratum: Stratum, share: int) -> Iterator[Visit]:
         if self.everything:
-            return (partial(self._whole, file, number) for file in stratum.files)
+            return (partial(self._whole, stratum, file) for file in stratum.files)
         if get_format(stratum.files[0].format).one_document(self.source):
             stratum.rows = len(stratum.files)
         if stratum.entry in ("records", "document"):
-            return self._cell_visits(number, share)
-        return self._part_visits(number, share) if stratum.entry == "parts" else self._head_visits(number, share)
+            return self._cell_visits(stratum, share)
+        return self._part_visits(stratum, share) if stratum.entry == "parts" else self._head_visits(stratum, share)
 
-    def _whole(self, file: SourceFile, stratum: int) -> Iterator[SampledBlock]:
+    def _whole(self, stratum: Stratum, file: SourceFile) -> Iterator[SampledBlock]:
         """All of a file; nothing of a broken one, which a build leaves out too."""
         row = 0
         for texts in self._read_blocks(file, Piece(file), BLOCK_BYTES) or ():
-            yield SampledBlock(stratum, (file.path, 0, row), 1.0, 0.0, file, texts, partial(int, row))
+            first_row = partial(self._row, Piece(file), row)
+            yield SampledBlock(stratum, file, 1.0, 0.0, (0, row), texts, first_row)
             row += texts.rows
 
     # Files that can be entered at any byte.
 
-    def _cell_visits(self, stratum: int, share: int) -> Iterator[Visit]:
-        files = [file for file in self.strata[stratum].files if file.size]
-        total = sum(file.size for file in files)
+    def _cell_visits(self, stratum: Stratum, share: int) -> Iterator[Visit]:
+        files = [file for file in stratum.files if file.size]
+        total = stratum.nbytes
         if not total:
             return
         cell = self._cell_bytes(files[0])
         mean = sum(file.size * cell_size(file, cell) for file in files) / total  # of the cells that will be drawn
         count = max(1, min(int(share / mean), MOST_SMALL_FILES))
-        self.strata[stratum].opened = len(files)
+        stratum.opened = len(files)
         for (i, number), hits in cells_of(files, cell, count).items():
             weight = total / count * hits / cell_size(files[i], cell)
-            yield partial(self._cell, files[i], files[i], number, stratum, weight, 1.0)
+            yield partial(self._cell, SampledBlock(stratum, files[i], weight, 0.0), files[i], number, 1.0)
 
     def _cell_bytes(self, file: SourceFile) -> int:
         """The size of a cell: a range of records or of one large text. A small text is one cell."""
         return LARGE_TEXT if self._entry(file) == "document" and file.size < LARGE_TEXT else self.cell
 
-    def _cell(
-        self, file: SourceFile, origin: SourceFile, cell: int, stratum: int, weight: float, scale: float
-    ) -> Iterator[SampledBlock]:
-        """A cell of a file. The file is `origin` itself or a copy of its head, with `scale` bytes of it per byte."""
+    def _cell(self, base: SampledBlock, file: SourceFile, cell: int, scale: float) -> Iterator[SampledBlock]:
+        """A cell of a file, which is that of `base` or a copy of its head with `scale` bytes on disk per byte."""
         count = cell_count(file, self._cell_bytes(file))
         start, stop = file.size * cell // count, file.size * (cell + 1) // count
-        block = SampledBlock(stratum, (origin.path, cell, 0), weight, (stop - start) * scale, origin)
+        base.covered = (stop - start) * scale
         if self._entry(file) == "document" and file.size >= LARGE_TEXT:
-            passage = self._passage(file, start, stop, origin)
+            passage = self._passage(file, start, stop, base.file)
             if passage is not None:
-                yield replace(block, texts=passage, byte=start)
+                yield replace(base, spot=(cell, 0), texts=passage, byte=start)
             return
-        blocks = self._read_blocks(origin, Piece(file, start, stop) if count > 1 else Piece(file), self.cell)
+        blocks = self._read_blocks(base.file, Piece(file, start, stop) if count > 1 else Piece(file), self.cell)
         if blocks is None:
-            yield no_documents(stratum, origin, weight, block.covered)
+            yield base
             return
         first, covered = 0, file.size * scale
         if count > 1:
-            first = self._record_start(file, start)
-            covered = (self._record_start(file, stop) - first) * scale
+            record_start = get_format(file.format).record_start
+            first = record_start(file, self.source, start)
+            covered = (record_start(file, self.source, stop) - first) * scale
         if not blocks:  # the cell lies within one record
-            yield no_documents(stratum, origin, weight, covered)
+            yield replace(base, covered=covered)
         text, row = sum(texts.nbytes for texts in blocks), 0
         for texts in blocks:
             part = covered * texts.nbytes / text if text else covered / len(blocks)
             first_row = partial(self._row, Piece(file, first), row)
-            yield replace(block, covered=part, texts=texts, first_row=first_row, byte=first)
+            yield replace(base, covered=part, spot=(cell, 0), texts=texts, first_row=first_row, byte=first)
             row += texts.rows
 
     def _passage(self, file: SourceFile, start: int, stop: int, origin: SourceFile) -> Texts | None:
@@ -179,146 +231,143 @@ class Survey:
                 raise InputError(f"{file.shown}: {reason}") from error
         return None
 
-    def _record_start(self, file: SourceFile, at: int) -> int:
-        return get_format(file.format).record_start(file, self.source, at)
-
     # Tables.
 
-    def _part_visits(self, stratum: int, share: int) -> Iterator[Visit]:
+    def _part_visits(self, stratum: Stratum, share: int) -> Iterator[Visit]:
         """Row groups and batches of some files, in proportion to their text."""
         files = self._some_files(stratum, MOST_FILES)
         parts: list[tuple[SourceFile, int, float, Part]] = []
         for file, stands_for in files:
-            found = self._parts(file)
+            found: list[Part] | None = None
+            with self._noting_failure(file):
+                found = get_format(file.format).parts(file, self.source)
             if found is None:
-                yield partial(iter, [no_documents(stratum, file, stands_for / max(file.size, 1), file.size)])
+                yield partial(iter, [SampledBlock(stratum, file, stands_for / max(file.size, 1), file.size)])
                 continue
             text = sum(part.text for part in found)
             parts += [(file, i, stands_for * part.text / text, part) for i, part in enumerate(found)]
-        if len(files) == len(self.strata[stratum].files):
+        if len(files) == len(stratum.files):
             rows = [part.rows for *_, part in parts]
-            self.strata[stratum].rows = None if None in rows else sum(count or 0 for count in rows)
+            stratum.rows = None if None in rows else sum(count or 0 for count in rows)
         if not parts:
             return
         weights = np.array([weight for _, _, weight, _ in parts])
         mean, reach = max(1.0, sum(part.text for *_, part in parts) / len(parts)), self._reach(share)
         count = max(min(LEAST_PARTS, len(parts)), min(int(reach / mean), share // self.cell))
-        for i, hits in spread(weights, count, f"parts {stratum}").items():
+        for i, hits in spread(weights, count, f"parts {self.strata.index(stratum)}").items():
             file, number, _, part = parts[i]
-            keep = max(self.cell, hits * share // count)
             weight = float(weights.sum()) / count * hits / part.nbytes
-            piece = Piece(file, number, number + 1)
-            stretch = Stretch(piece, file, stratum, weight, part.nbytes, keep, hits * reach // count)
-            yield partial(self._thinned, stretch)
+            base = SampledBlock(stratum, file, weight, part.nbytes)
+            keep = max(self.cell, hits * share // count)
+            yield partial(self._thinned, base, Piece(file, number, number + 1), keep, reach=hits * reach // count)
 
-    def _parts(self, file: SourceFile) -> list[Part] | None:
-        with self._noting_failure(file):
-            return get_format(file.format).parts(file, self.source)
-        return None
+    def _thinned(
+        self, base: SampledBlock, piece: Piece, keep: int, *, reach: int | None = None, most_rows: int | None = None
+    ) -> Iterator[SampledBlock]:
+        """Sample about `keep` bytes of text from a piece that can only be read from its start, and count its rows.
 
-    def _thinned(self, stretch: Stretch) -> Iterator[SampledBlock]:
-        """Sample what can only be read from its start: some blocks, in proportion to their text, and the count of rows."""
-        origin, start = stretch.origin, stretch.piece.start
-        seed = f"{os.path.basename(origin.path)} {start}"
-        thinned = _Thinned(Grid(self.cell, max(1, stretch.keep // self.cell), seed))
-        self._fill(thinned, stretch)
-        chosen = [] if origin.shown in self.failed else thinned.grid.chosen()
-        length = thinned.grid.length
-        share = self._share_read(stretch, thinned.rows) if thinned.cut else 1.0
-        if stretch.reach is not None:
-            self.heads.append(Head(origin, length, round(length / share), stretch.size * share, stretch.size))
-        weight, size = stretch.weight / share, stretch.size * share
-        block = no_documents(stretch.stratum, origin, weight, 0.0 if chosen else size)
+        At most `reach` bytes of text or `most_rows` rows are read. The piece, or these rows, has `base.covered` bytes.
+        """
+        origin = base.file
+        seed = f"{os.path.basename(origin.path)} {piece.start}"
+        grid: Grid[tuple[int, Texts]] = Grid(self.cell, max(1, keep // self.cell), seed)
+        rows, documents, share = 0, 0, 1.0
+        skips: dict[str, Skip] = {}
+        with self._noting_failure(origin):
+            for texts in self._small_blocks(piece):
+                grid.add((rows, texts), _grid_length(texts))
+                for skip in texts.skips:
+                    first = skips.get(skip.reason, skip._replace(row=rows + skip.row, rows=0))
+                    skips[skip.reason] = first._replace(rows=first.rows + skip.rows)
+                rows += texts.rows
+                documents += len(texts.values) - texts.unfinished
+                if reach is not None and (grid.length > max(reach, keep) or time.monotonic() > self.deadline):
+                    share = self._share_of_part(piece, rows)
+                    break
+                if most_rows is not None and rows >= most_rows:
+                    break
+        chosen = [] if origin.shown in self.failed else grid.chosen()
+        weight, size = base.weight / share, base.covered * share
+        if reach is not None:
+            self.heads.append(Head(base.stratum, origin, size, base.covered))
         yield replace(
-            block,
-            texts=Texts(text_array([]), thinned.rows, list(thinned.skips.values())),
-            first_row=partial(self._row, stretch.piece, 0),
-            documents=thinned.documents if chosen else 0,
+            base,
+            weight=weight,
+            covered=0.0 if chosen else size,
+            texts=Texts(text_array([]), rows, list(skips.values())),
+            first_row=partial(self._row, piece, 0),
+            documents=documents if chosen else 0,
         )
         for (row, texts), stands_for in chosen:
-            part = grid_length(texts) / length
+            part = _grid_length(texts) / grid.length
             yield replace(
-                block,
-                spot=(origin.path, start, row),
+                base,
                 weight=weight * stands_for / part,
                 covered=size * part,
+                spot=(piece.start, row),
                 texts=texts,
-                first_row=partial(self._row, stretch.piece, row),
+                first_row=partial(self._row, piece, row),
                 documents=0,
                 counted=True,
             )
 
-    def _fill(self, thinned: _Thinned, stretch: Stretch) -> None:
-        """Read a stretch to its end; of a huge row group no more than its reach."""
-        with self._noting_failure(stretch.origin):
-            for block in read_piece(stretch.piece, self.source, THINNED_BYTES):
-                for texts in cut_small(block, self.cell):
-                    thinned.add(texts)
-                    if stretch.reach is not None:
-                        too_far = thinned.grid.length > max(stretch.reach, stretch.keep)
-                        thinned.cut = too_far or time.monotonic() > self.deadline
-                    if thinned.cut or (stretch.rows is not None and thinned.rows >= stretch.rows):
-                        return
+    def _small_blocks(self, piece: Piece) -> Iterator[Texts]:
+        for texts in read_piece(piece, self.source, THINNED_BYTES):
+            yield from _cut_small(texts, self.cell)
 
-    def _share_read(self, stretch: Stretch, rows: int) -> float:
-        """The share of the rows of a part that was read."""
-        file, start = stretch.piece.file, stretch.piece.start
-        total = rows_before(Piece(file, start + 1), self.source) - rows_before(Piece(file, start), self.source)
+    def _share_of_part(self, piece: Piece, rows: int) -> float:
+        """The share of a row group or record batch that its first `rows` rows are."""
+        next_part = Piece(piece.file, piece.start + 1)
+        total = rows_before(next_part, self.source) - rows_before(piece, self.source)
         return min(1.0, rows / max(1, total))
 
     # Files of which only the head can be read.
 
-    def _head_visits(self, stratum: int, share: int) -> Iterator[Visit]:
-        files = self.strata[stratum].files
-        mean = max(1, sum(map(text_weight, files)) // len(files))
+    def _head_visits(self, stratum: Stratum, share: int) -> Iterator[Visit]:
+        mean = max(1, sum(map(text_weight, stratum.files)) // len(stratum.files))
         chosen = self._some_files(stratum, min(max(MOST_FILES, share // mean), MOST_SMALL_FILES))
         reach = max(self.cell, self._reach(share) // max(1, len(chosen)))
         for file, stands_for in chosen:
-            yield partial(self._head, file, stratum, stands_for, max(self.cell, share // len(chosen)), reach)
+            base = SampledBlock(stratum, file, stands_for / max(file.size, 1), file.size)
+            yield partial(self._head, base, stands_for, max(self.cell, share // len(chosen)), reach)
 
-    def _head(
-        self, file: SourceFile, stratum: int, stands_for: float, share: int, reach: int
-    ) -> Iterator[SampledBlock]:
+    def _head(self, base: SampledBlock, stands_for: float, share: int, reach: int) -> Iterator[SampledBlock]:
         """A sample of the head of a file: of its first rows if they can be counted, else of a copy."""
+        file = base.file
+        piece, consumed, scale, most_rows = Piece(file), 0.0, 0.0, None
         with self._noting_failure(file):
-            head_rows = get_format(file.format).head_rows(file, reach)
-            if head_rows is None:
+            rows_and_bytes = get_format(file.format).head_rows(file, reach)
+            if rows_and_bytes is not None:
+                most_rows, consumed = rows_and_bytes
+            else:
                 until = time.monotonic() + max(HEAD_SECONDS, self.seconds / 2 * share / self.sample_bytes)
                 path = Path(self.temporary.name) / str(len(self.heads))
-                head = copy_head(file, path, reach, until)
-            else:
-                rows, consumed = head_rows
-                head = Head(file, consumed, file.size, consumed, file.size)
+                copied, text = copy_head(file, path, reach, until)
+                consumed, scale = (file.size * copied / text, file.size / text) if text else (file.size, 0.0)
+                piece = Piece(file._replace(path=str(path), size=copied, codec=None, name=file.shown))
         if file.shown in self.failed:
-            yield no_documents(stratum, file, stands_for / max(file.size, 1), file.size)
+            yield base
             return
-        self.heads.append(head)
-        if head_rows is not None:
-            yield from self._thinned(
-                Stretch(Piece(file), file, stratum, stands_for / consumed, consumed, share, rows=rows)
-            )
-        elif head.copied:
-            copy = file._replace(path=str(path), size=head.copied, codec=None, name=file.shown)
-            if self._entry(copy) == "head":
-                size = head.copied * file.size / head.text
-                yield from self._thinned(Stretch(Piece(copy), file, stratum, stands_for / size, size, share))
-            else:
-                yield from self._copied_cells(copy, head, stratum, stands_for, share)
+        self.heads.append(Head(base.stratum, file, consumed, file.size))
+        if most_rows is not None or (piece.file.size and self._entry(piece.file) == "head"):
+            base = replace(base, weight=stands_for / consumed, covered=consumed)
+            yield from self._thinned(base, piece, share, most_rows=most_rows)
+        elif piece.file.size:
+            yield from self._copied_cells(base, piece.file, stands_for, share, scale)
 
     def _copied_cells(
-        self, copy: SourceFile, head: Head, stratum: int, stands_for: float, share: int
+        self, base: SampledBlock, copy: SourceFile, stands_for: float, share: int, scale: float
     ) -> Iterator[SampledBlock]:
         """Cells of the copy of a head, which together stand for `stands_for` bytes on disk."""
-        scale = head.file.size / head.text
         cell = self._cell_bytes(copy)
         cells = cell_count(copy, cell)
         count = max(1, min(share // cell, cells)) if cells > 1 else 1
         blocks: list[SampledBlock] = []
         drawn = 0
-        for order, ((_, number), hits) in enumerate(golden(cells_of([copy], cell, count))):
+        for order, ((_, number), hits) in golden(cells_of([copy], cell, count).items()):
             if order and time.monotonic() > self.deadline:
                 break
-            blocks += self._cell(copy, head.file, number, stratum, float(hits), scale)
+            blocks += self._cell(replace(base, weight=float(hits)), copy, number, scale)
             drawn += hits
         covered = sum(block.weight * block.covered for block in blocks)
         if count < ENOUGH_CELLS or not covered:
@@ -335,16 +384,15 @@ class Survey:
         """How much text may be read for a share of the sample, in all files together."""
         return int(max(READ_BYTES, self.sample_bytes) * share / self.sample_bytes)
 
-    def _some_files(self, stratum: int, most: int) -> list[tuple[SourceFile, float]]:
+    def _some_files(self, stratum: Stratum, most: int) -> list[tuple[SourceFile, float]]:
         """Up to `most` files, in proportion to their size, each with the bytes it stands for."""
-        files = [file for file in self.strata[stratum].files if file.size or file.codec]
+        files = [file for file in stratum.files if file.size or file.codec]
+        chosen = [(file, float(file.size)) for file in files]
         if len(files) > most:
             sizes = np.array([file.size for file in files], float)
-            hits = spread(sizes, most, f"files {stratum}")
+            hits = spread(sizes, most, f"files {self.strata.index(stratum)}")
             chosen = [(files[i], float(sizes.sum()) / most * count) for i, count in hits.items()]
-        else:
-            chosen = [(file, float(file.size)) for file in files]
-        self.strata[stratum].opened = len(chosen)
+        stratum.opened = len(chosen)
         return chosen
 
     def _read_blocks(self, origin: SourceFile, piece: Piece, block_bytes: int) -> list[Texts] | None:
@@ -373,20 +421,21 @@ class Survey:
             self.failed[file.shown] = str(error)
 
 
-@dataclass
-class _Thinned:
-    """A sample of the blocks of a stretch, and the counts of all of it."""
+def _cut_small(texts: Texts, nbytes: int) -> Iterator[Texts]:
+    """A block as smaller ones of about `nbytes`, if every row of it is a document; otherwise the block itself."""
+    count = len(texts.values)
+    step = max(1, count * nbytes // max(texts.nbytes, 1))
+    if texts.skips or texts.unfinished or texts.rows != count or step >= count:
+        yield texts
+        return
+    offsets, data = text_offsets(texts.values), memoryview(texts.values.buffers()[2] or b"")
+    for low in range(0, count, step):
+        own = offsets[low : low + step + 1]
+        text = pa.py_buffer(bytes(data[own[0] : own[-1]]))  # a copy, so that the rest of the block can be freed
+        buffers = [None, pa.py_buffer(own - own[0]), text]
+        yield Texts(pa.Array.from_buffers(pa.large_string(), len(own) - 1, buffers), len(own) - 1)
 
-    grid: Grid[tuple[int, Texts]]
-    rows: int = 0
-    documents: int = 0
-    skips: dict[str, Skip] = field(default_factory=dict)
-    cut: bool = False  # the stretch was not read to its end
 
-    def add(self, texts: Texts) -> None:
-        self.grid.add((self.rows, texts), grid_length(texts))
-        for skip in texts.skips:
-            first = self.skips.get(skip.reason, skip._replace(row=self.rows + skip.row, rows=0))
-            self.skips[skip.reason] = first._replace(rows=first.rows + skip.rows)
-        self.rows += texts.rows
-        self.documents += len(texts.values) - texts.unfinished
+def _grid_length(texts: Texts) -> int:
+    """The length of a block in a `Grid`: its text, and something for documents that are empty."""
+    return texts.nbytes + len(texts.values)

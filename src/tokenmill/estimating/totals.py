@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.building.machine import resident_bytes
-from tokenmill.documents import BLOCK_BYTES, text_offsets
+from tokenmill.documents import BLOCK_BYTES, text_bytes, text_offsets
 from tokenmill.encoding import Encoder, Tokenizer
 from tokenmill.estimating.findings import Inspection
-from tokenmill.estimating.sample import SampledBlock, Stratum
-from tokenmill.estimating.survey import Survey
+from tokenmill.estimating.survey import SampledBlock, Stratum, Survey
 from tokenmill.reading.utf8 import one_text, whole_characters
 
 OVERFLOW = 4  # a corpus that has this many times the text expected is sampled, not counted
@@ -59,55 +57,30 @@ class Totals:
         return {share: round(float(lengths[i])) for share, i in zip(QUANTILES, at.tolist(), strict=True)}
 
 
-@dataclass(slots=True)
-class SampleCost:
-    """What the sample took: memory, and CPU time, so that other work on the machine does not count."""
-
-    load_seconds: float = 0.0
-    calls: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds
-    grown: int = 0  # bytes of memory
-
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Measure loading the engine."""
-        began, before = time.process_time(), resident_bytes()
-        yield
-        self.load_seconds = time.process_time() - began
-        self.grown = max(0, resident_bytes() - before)
-
-    @contextmanager
-    def encoding(self, nbytes: int) -> Iterator[None]:
-        """Measure one call of the engine."""
-        began, before = time.process_time(), resident_bytes()
-        yield
-        self.calls.append((nbytes, time.process_time() - began))
-        self.grown += max(0, resident_bytes() - before)
-
-    @property
-    def last_seconds(self) -> float:
-        """Seconds of the last call."""
-        return self.calls[-1][1]
-
-    @property
-    def per_byte(self) -> float:
-        """Seconds to encode a byte, in the later half of the calls: caches of an engine speed up the later ones."""
-        later = self.calls[len(self.calls) // 2 :]
-        return sum(seconds for _, seconds in later) / max(1, sum(nbytes for nbytes, _ in later))
-
-
 class EncodedSample:
-    """Encodes the blocks of a survey in calls of growing size."""
+    """Encodes the blocks of a survey in calls of growing size, and measures them.
+
+    Time is CPU time, so that other work on the machine does not count.
+    """
 
     def __init__(self, tokenizer: Tokenizer, around: tuple[int | None, int | None]) -> None:
         self.added = sum(one is not None for one in around)  # tokens added to each document
-        self.cost = SampleCost()
-        with self.cost.loading():
-            self.encoder: Encoder = tokenizer.encoder(*around)
+        began, before = time.process_time(), resident_bytes()
+        self.encoder: Encoder = tokenizer.encoder(*around)
+        self.load_seconds = time.process_time() - began
+        self.memory_growth = max(0, resident_bytes() - before)
+        self.calls: list[tuple[int, float]] = []  # bytes and seconds
         eos_name = tokenizer.token_name(around[1])
         self.inspection = Inspection(eos_name if eos_name in tokenizer.added else None)
         self.blocks: list[_EncodedBlock] = []
         self.pending: list[SampledBlock] = []
         self.pending_bytes, self.call_bytes, self.encoded_bytes = 0, FIRST_CALL, 0
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """Seconds to encode a byte, in the later half of the calls: caches of an engine speed up the later ones."""
+        later = self.calls[len(self.calls) // 2 :]
+        return sum(seconds for _, seconds in later) / max(1, sum(nbytes for nbytes, _ in later))
 
     def add(self, survey: Survey) -> bool:
         """Encode a survey. False if all of the corpus was to be read, and it turned out to be too much."""
@@ -129,13 +102,14 @@ class EncodedSample:
         filled = [block.texts.values for block in blocks if len(block.texts.values)]
         if filled:
             values, scale = _clipped(pa.concat_arrays(filled))
-            nbytes = int(np.diff(text_offsets(values)).sum())
-            with self.cost.encoding(nbytes):
-                tokens = self.encoder.encode(values)
-            grown = (
-                self.call_bytes // 2 if self.cost.last_seconds > LONG_CALL else min(2 * self.call_bytes, BLOCK_BYTES)
-            )
-            self.call_bytes = max(grown, FIRST_CALL)
+            nbytes = text_bytes(values)
+            began, before = time.process_time(), resident_bytes()
+            tokens = self.encoder.encode(values)
+            seconds = time.process_time() - began
+            self.memory_growth += max(0, resident_bytes() - before)
+            self.calls.append((nbytes, seconds))
+            call_bytes = self.call_bytes // 2 if seconds > LONG_CALL else min(2 * self.call_bytes, BLOCK_BYTES)
+            self.call_bytes = max(call_bytes, FIRST_CALL)
             self.encoded_bytes += nbytes
             lengths = np.diff(tokens.ends, prepend=0) * scale
             special = np.asarray(tokens.special, np.int64)
@@ -151,9 +125,9 @@ class EncodedSample:
     def totals(self, survey: Survey) -> Totals:
         """Extrapolate each stratum by its own ratio of tokens to bytes on disk, which are known for all of it."""
         totals = Totals()
-        for number, stratum in enumerate(survey.strata):
-            blocks = [one for one in self.blocks if one.block.stratum == number]
-            blocks.sort(key=lambda one: one.block.spot)
+        for stratum in survey.strata:
+            blocks = [one for one in self.blocks if one.block.stratum is stratum]
+            blocks.sort(key=lambda one: (one.block.file.path, one.block.spot))
             self._add_stratum(totals, stratum, blocks, everything=survey.everything)
         return totals
 
@@ -245,12 +219,12 @@ def _variance(blocks: list[_EncodedBlock], stratum: Stratum, covered: float, tex
     by_file = stratum.opened < len(stratum.files)
     residuals: dict[tuple[object, ...], float] = {}
     for one in blocks:
-        spot = one.block.spot[:1] if by_file else one.block.spot
+        spot = one.block.file.path, None if by_file else one.block.spot
         residual = one.block.weight * (one.tokens - ratio * one.block.covered)
         residuals[spot] = residuals.get(spot, 0.0) + residual
-    if sum(one.tokens > 0 for one in blocks) == 1:
-        return (ratio * stratum.nbytes / 4) ** 2  # there is nothing to compare with
     count = len(residuals)
+    if count == 1 or sum(one.tokens > 0 for one in blocks) == 1:
+        return (ratio * stratum.nbytes / 4) ** 2  # there is nothing to compare with
     differences = np.diff(np.array(list(residuals.values())))
     squares = count / (count - 1) * float((differences**2).sum()) / 2
     few_spots = (_T.get(count - 1, 2.0) / 1.96) ** 2
