@@ -2,10 +2,10 @@
 
 from tokenmill.reading.content_hash import Content, head_of
 from tokenmill.reading.discover import FORMATS
-from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import text_weight
 from tokenmill.reading.pieces import check_fields, content_hasher, content_of, read_piece, rows_before, split
-from tokenmill.reading.source import Source, read
+from tokenmill.reading.source import read
 
 __all__ = [
     "FORMATS",

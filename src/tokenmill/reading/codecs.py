@@ -20,29 +20,33 @@ CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz
 
 
 @contextmanager
-def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed. A truncated, damaged or changed file is an InputError that names it.
-
-    `content` gets the bytes as they are on disk, to the end of the file, and is finished then.
-    """
+def open_raw(file: SourceFile) -> Iterator[BinaryIO]:
+    """The bytes of a file as they are on disk. A file that cannot be read or that changed is an InputError that names it."""
     with reading(file), open(file.path, "rb", buffering=0) as raw:
         check_unchanged(file, raw.fileno())
+        yield cast(BinaryIO, raw)
+        check_unchanged(file, file.path)
+
+
+@contextmanager
+def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed. A truncated file is an InputError too.
+
+    `content` gets the bytes as they are on disk, to the end of the file.
+    """
+    with open_raw(file) as raw:
         if content is None:
             yield decompressed(file, raw)
         else:
-            watched = Watched(cast(BinaryIO, raw), content)
-            yield decompressed(file, watched)
+            watched = Watched(raw, content)
+            yield decompressed(file, cast(BinaryIO, watched))
             watched.read_rest()
-            content.finish()
-        check_unchanged(file, file.path)
 
 
 def hash_file(file: SourceFile, content: Content) -> None:
     """Hash all bytes of a file as they are on disk."""
-    with reading(file), open(file.path, "rb", buffering=0) as raw:
-        check_unchanged(file, raw.fileno())
-        Watched(cast(BinaryIO, raw), content).read_rest()
-        check_unchanged(file, file.path)
+    with open_raw(file) as raw:
+        Watched(raw, content).read_rest()
 
 
 @contextmanager
@@ -67,10 +71,10 @@ def check_unchanged(file: SourceFile, where: int | str) -> None:
         raise InputError(f"{file.shown}: changed while it was being read; run the build again")
 
 
-def decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
+def decompressed(file: SourceFile, raw: BinaryIO) -> BinaryIO:
     """A stream of the decompressed bytes of `raw`, by the codec of the file."""
     if file.codec is None:
-        return cast(BinaryIO, raw)
+        return raw
     if file.size == 0:
         raise InputError(f"{file.shown}: empty; a {file.codec} file has at least a header")
     if file.codec == "gzip":
@@ -87,7 +91,7 @@ def decompressed(file: SourceFile, raw: io.RawIOBase) -> BinaryIO:
 class _Streams(io.RawIOBase):
     """An xz or bz2 file with all of its streams. Python's own readers take damage between two for the end of the file."""
 
-    def __init__(self, raw: io.RawIOBase, decoder: Callable[[], Any]) -> None:
+    def __init__(self, raw: BinaryIO, decoder: Callable[[], Any]) -> None:
         self.raw, self.new_decoder, self.decoder, self.at_end = raw, decoder, decoder(), False
 
     def readable(self) -> bool:
@@ -95,14 +99,12 @@ class _Streams(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self.at_end:
-            data = b""
             if self.decoder.eof:
                 self._next_stream()
                 continue
-            if self.decoder.needs_input:
-                data = self.raw.read(1 << 18)
-                if not data:
-                    raise EOFError("the compressed file is truncated")
+            data = self.raw.read(1 << 18) if self.decoder.needs_input else b""
+            if self.decoder.needs_input and not data:
+                raise EOFError("the compressed file is truncated")
             out = self.decoder.decompress(data, len(buffer))
             if out:
                 buffer[: len(out)] = out

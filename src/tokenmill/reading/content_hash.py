@@ -12,7 +12,7 @@ import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, cast
 
 import xxhash
 
@@ -39,12 +39,6 @@ class Content:
 
     def finish(self) -> None:
         self.digest = self.hash.hexdigest()
-
-    def copy(self) -> Self:
-        """A second hasher in the same state."""
-        other = object.__new__(type(self))
-        other.hash, other.digest, other.parse_seconds = self.hash.copy(), self.digest, self.parse_seconds
-        return other
 
     @contextmanager
     def parsing(self) -> Iterator[None]:

@@ -1,10 +1,13 @@
-"""The values every reader works on: a file with its format and identity, and a part of one."""
+"""The values every reader works on: a source, its files, and pieces of them."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tokenmill.options import ReadOptions
+from tokenmill.reading.template import Template
 
 STAT = "stat."  # prefix of the tag of a local file
 
@@ -58,3 +61,40 @@ class Piece:
     def is_whole(self) -> bool:
         """Whether the piece is the whole file."""
         return self.start == 0 and self.stop is None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Text that is not in a file: standard input, a table, an iterable. A build writes it to files before planning."""
+
+    name: str
+    data: Any = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Source(ReadOptions):
+    """A corpus to read: which files, and how the text of a document is found in them."""
+
+    files: tuple[SourceFile, ...]
+    inputs: tuple[str, ...]
+    streams: tuple[Stream, ...] = ()
+    left_out: tuple[str, ...] = ()
+    looked_at: int = 0  # when the files were listed, in nanoseconds
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that the text of a document is made from."""
+        return Template(self.template).fields if self.template else (self.text_field,)
+
+    def options(self) -> dict[str, Any]:
+        """The options that change which documents the files give."""
+        return {
+            "format": self.format,
+            "text_field": None if self.template else self.text_field,
+            "template": self.template,
+            "separator": self.separator,
+        }

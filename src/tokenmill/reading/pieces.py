@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import get_format, text_weight
-from tokenmill.reading.source import Source
 
 
 def read_piece(
@@ -21,7 +20,8 @@ def read_piece(
     the digest once everything was read.
     """
     content = content or content_hasher(piece, source)
-    return get_format(piece.file.format).read(piece, source, block_bytes, content)
+    yield from get_format(piece.file.format).read(piece, source, block_bytes, content)
+    content.finish()
 
 
 def content_hasher(piece: Piece, source: Source) -> Content:

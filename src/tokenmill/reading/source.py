@@ -1,4 +1,4 @@
-"""The description of a corpus: which files to read, and how the text of a document is found in them."""
+"""`read`: paths, globs, folders, lists, tables and iterables as a Source."""
 
 from __future__ import annotations
 
@@ -7,53 +7,18 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from tokenmill.errors import UsageError
 from tokenmill.option_types import suggests, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import files_of
-from tokenmill.reading.files import SourceFile
+from tokenmill.reading.files import Source, SourceFile, Stream
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
 
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Text that is not in a file: standard input, a table, an iterable. A build writes it to files before planning."""
-
-    name: str
-    data: Any = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Source(ReadOptions):
-    """A corpus to read: which files, and how the text of a document is found in them."""
-
-    files: tuple[SourceFile, ...]
-    inputs: tuple[str, ...]
-    streams: tuple[Stream, ...] = ()
-    left_out: tuple[str, ...] = ()
-    looked_at: int = 0  # when the files were listed, in nanoseconds
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(file.size for file in self.files)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields that the text of a document is made from."""
-        return Template(self.template).fields if self.template else (self.text_field,)
-
-    def options(self) -> dict[str, Any]:
-        """The options that change which documents the files give."""
-        return {
-            "format": self.format,
-            "text_field": None if self.template else self.text_field,
-            "template": self.template,
-            "separator": self.separator,
-        }
+STDIN = "<stdin>"
 
 
 @suggests
@@ -77,21 +42,31 @@ def read(
     looked_at = time.time_ns()
     if not inputs:
         raise UsageError("nothing to read: give at least one file, glob or folder")
-    found = _Inputs(format)
+    found: dict[str, SourceFile] = {}
+    streams: list[Stream] = []
+    spellings: list[str] = []
+    left_out: list[str] = []
     for item in _flatten(inputs):
-        found.add(item)
-    files = tuple(found.files[path] for path in sorted(found.files))
+        if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
+            path = os.fspath(item)
+            spellings.append(_spelling(path))
+            for file in files_of(path, format, left_out):
+                found.setdefault(file.path, file)
+        else:
+            for stream in _streams(item):
+                streams.append(stream)
+                spellings.append("-" if stream.name == STDIN else stream.name)
+    files = tuple(found[path] for path in sorted(found))
     if separator is not None:
         _check_separator(files)
-    if not files and not found.streams:
-        left_out = len(found.left_out)
-        hint = f" ({left_out} files of other kinds were left out; --format takes them)" if left_out else ""
-        raise UsageError(f"no file to read in {', '.join(found.spellings)}{hint}")
+    if not files and not streams:
+        hint = f" ({len(left_out)} files of other kinds were left out; --format takes them)" if left_out else ""
+        raise UsageError(f"no file to read in {', '.join(spellings)}{hint}")
     return Source(
         files=files,
-        inputs=tuple(dict.fromkeys(found.spellings)),
-        streams=_distinct(found.streams),
-        left_out=tuple(sorted(path for path in found.left_out if path not in found.files)),
+        inputs=tuple(dict.fromkeys(spellings)),
+        streams=_distinct(streams),
+        left_out=tuple(sorted(path for path in left_out if path not in found)),
         looked_at=looked_at,
         **values_of(ReadOptions, options),
     )
@@ -111,35 +86,6 @@ def _check_separator(files: Iterable[SourceFile]) -> None:
             raise UsageError(
                 f"separator applies to plain text, but {file.path} is read as {file.format}; pass --format text"
             )
-
-
-class _Inputs:
-    """What the inputs stand for: files by path, streams, how each input is written, and files that were left out."""
-
-    def __init__(self, format: str) -> None:
-        self.format = format
-        self.files: dict[str, SourceFile] = {}
-        self.streams: list[Stream] = []
-        self.spellings: list[str] = []
-        self.left_out: list[str] = []
-
-    def add(self, item: Any) -> None:
-        if isinstance(item, Source):
-            raise UsageError("read() takes paths and data, not a Source")
-        if not isinstance(item, (str, os.PathLike)):
-            self._add_streams(_streams(item))
-        elif os.fspath(item) == "-":
-            self._add_streams([Stream("<stdin>", sys.stdin.buffer)], spelling="-")
-        else:
-            path = os.fspath(item)
-            self.spellings.append(_spelling(path))
-            for file in files_of(path, self.format, self.left_out):
-                self.files.setdefault(file.path, file)
-
-    def _add_streams(self, streams: Iterable[Stream], spelling: str | None = None) -> None:
-        for stream in streams:
-            self.streams.append(stream)
-            self.spellings.append(spelling or stream.name)
 
 
 def _distinct(streams: list[Stream]) -> tuple[Stream, ...]:
@@ -175,8 +121,12 @@ def _first_path(items: Sequence[Any]) -> str | None:
 
 
 def _streams(item: Any) -> Iterator[Stream]:
+    if isinstance(item, Source):
+        raise UsageError("read() takes paths and data, not a Source")
     kind = type(item).__module__.partition(".")[0]
-    if kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
+    if isinstance(item, (str, os.PathLike)):
+        yield Stream(STDIN, sys.stdin.buffer)
+    elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
         yield Stream("<table>", item)
     elif kind == "datasets" and hasattr(item, "items"):
         for split, dataset in item.items():

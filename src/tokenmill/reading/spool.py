@@ -18,8 +18,7 @@ import xxhash
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.codecs import CODECS
-from tokenmill.reading.files import SourceFile
-from tokenmill.reading.source import Source, Stream
+from tokenmill.reading.files import Source, SourceFile, Stream
 
 CHUNK_ROWS = 1 << 14
 TABLE_FORMAT = "arrow"  # the format of spooled tables

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from tokenmill.reading.files import SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part
+from tokenmill.reading.formats.base import Entry, Format, Part
 
 
 class Registration(NamedTuple):
@@ -53,4 +53,4 @@ def text_weight(file: SourceFile) -> int:
     return file.size * (COMPRESSED_EXPANSION if file.codec else REGISTERED[file.format].expansion)
 
 
-__all__ = ["REGISTERED", "DocumentOptions", "Entry", "Format", "Part", "Registration", "get_format", "text_weight"]
+__all__ = ["REGISTERED", "Entry", "Format", "Part", "Registration", "get_format", "text_weight"]

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from tokenmill.documents import Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import check_unchanged, reading
+from tokenmill.reading.codecs import open_raw, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part, grouped
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Entry, Format, Part, grouped
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
 
 FILE_MAGIC = b"ARROW1"
@@ -22,42 +22,43 @@ STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 class ArrowFormat(TableFormat):
     """Record batches, memory-mapped."""
 
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+    hashes_columns = True
+
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         # Items of an iterable that are not strings were spooled as nulls.
         null_reason = "not text" if piece.file.name.startswith("<iterable") else "null field"
         with reading(piece.file):
-            for batch in _batches(piece, options):
-                _hash_batch(content, batch, options.fields)
-                yield from table_blocks(batch, options, block_bytes, null_reason)
-            content.finish()
+            for batch in _batches(piece, source):
+                _hash_batch(content, batch, source.fields)
+                yield from table_blocks(batch, source, block_bytes, null_reason)
 
-    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
-        for batch in _batches(piece, options):
-            _hash_batch(content, batch, options.fields)
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
+        for batch in _batches(piece, source):
+            _hash_batch(content, batch, source.fields)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with pa.memory_map(file.path) as raw:
             return (pa.ipc.open_file if _has_footer(file) else pa.ipc.open_stream)(raw).schema
 
-    def entry(self, file: SourceFile, options: DocumentOptions) -> Entry:
+    def entry(self, file: SourceFile, source: Source) -> Entry:
         try:
             return "parts" if _has_footer(file) else "head"
         except OSError:
             return "parts"
 
-    def split(self, file: SourceFile, options: DocumentOptions, piece_bytes: int) -> list[Piece]:
+    def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         with reading(file):
             if not _has_footer(file):
                 return []
             count = _num_batches(file)
         return grouped(file, [file.size // max(count, 1)] * count, piece_bytes)
 
-    def parts(self, file: SourceFile, options: DocumentOptions) -> list[Part]:
+    def parts(self, file: SourceFile, source: Source) -> list[Part]:
         with reading(file):
             count = _num_batches(file)
         return [Part(max(1, file.size // count), file.size / count, None)] * count if count else []
 
-    def rows_before(self, piece: Piece, options: DocumentOptions) -> int:
+    def rows_before(self, piece: Piece, source: Source) -> int:
         """From the headers of the batches."""
         with reading(piece.file), pa.memory_map(piece.file.path) as raw:
             reader = pa.ipc.open_file(raw)
@@ -100,25 +101,20 @@ def _num_batches(file: SourceFile) -> int:
         return count
 
 
-def _batches(piece: Piece, options: DocumentOptions) -> Iterator[pa.RecordBatch]:
+def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
     file = piece.file
-    with reading(file), pa.memory_map(file.path) as raw:
-        with open(file.path, "rb") as handle:
-            check_unchanged(file, handle.fileno())
+    with open_raw(file), pa.memory_map(file.path) as raw:
         has_footer = _has_footer(file)
         reader = (pa.ipc.open_file if has_footer else pa.ipc.open_stream)(raw)
-        check_columns(file, reader.schema, options)
-        for batch in _file_batches(reader, piece) if has_footer else reader:
+        check_columns(file, reader.schema, source)
+        if has_footer:
+            stop = reader.num_record_batches if piece.stop is None else piece.stop
+            batches = (reader.get_batch(i) for i in range(piece.start, stop))
+        for batch in batches if has_footer else reader:
             batch.validate()
             yield batch
         if not has_footer and (raw.tell() != file.size or not _has_end_mark(file)):
             raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or has no end marker")
-        check_unchanged(file, file.path)
-
-
-def _file_batches(reader: Any, piece: Piece) -> Iterator[pa.RecordBatch]:
-    stop = reader.num_record_batches if piece.stop is None else piece.stop
-    return (reader.get_batch(i) for i in range(piece.start, stop))
 
 
 def _has_end_mark(file: SourceFile) -> bool:

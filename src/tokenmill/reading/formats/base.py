@@ -8,31 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
+from tokenmill.reading.files import Piece, Source, SourceFile
 
 Entry = Literal["records", "document", "parts", "head"]
-
-
-class DocumentOptions(Protocol):
-    """How the text of a document is found in a file. A `Source` is one."""
-
-    @property
-    def text_field(self) -> str: ...
-
-    @property
-    def template(self) -> str | None: ...
-
-    @property
-    def separator(self) -> str | None: ...
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields that the text is made from."""
-        ...
 
 
 class Part(NamedTuple):
@@ -44,7 +26,7 @@ class Part(NamedTuple):
 
 
 class Format(ABC):
-    """Reads the files of one format. Instances have no state; a file and its options are given to every method."""
+    """Reads the files of one format. Instances have no state; a file and its source are passed to every method."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,43 +34,43 @@ class Format(ABC):
     # What every format must do.
 
     @abstractmethod
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         """The documents of a piece, in order, in blocks of about `block_bytes` of text.
 
         Documents do not depend on `block_bytes`. Bad rows are skips in the Texts; a broken, truncated or changed file is
-        an InputError that names it. `content` is updated on the way and finished once everything was read.
+        an InputError that names it. `content` is updated on the way.
         """
 
     @abstractmethod
-    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
         """Update `content` as `read` does, at the speed of the disk: nothing is parsed."""
-
-    @abstractmethod
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        """What the digest covers beside the bytes: the size of the file, if not all of it is hashed, and the option that
-        chooses the text."""
 
     # What a format may do better than the default.
 
     has_fields = True  # whether records have named fields; text and lines do not
+    hashes_columns = False  # whether the digest covers only the columns that are read, not all bytes of a piece
 
-    def entry(self, file: SourceFile, options: DocumentOptions) -> Entry:
-        """How a file can be entered without reading what comes before.
+    def entry(self, file: SourceFile, source: Source) -> Entry:
+        """How an uncompressed file can be entered without reading what comes before.
 
         "records": at any byte, the next record is found. "document": at any byte, inside the one document.
         "parts": at row groups or record batches, listed by `parts`. "head": only at its start.
         """
         return "head"
 
-    def split(self, file: SourceFile, options: DocumentOptions, piece_bytes: int) -> list[Piece]:
+    def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         """An uncompressed file as pieces of about `piece_bytes`; an empty list if it must stay whole."""
         return []
 
-    def one_document(self, options: DocumentOptions) -> bool:
+    def digest_option(self, source: Source) -> str | None:
+        """The option that chooses the text. The digest covers it."""
+        return source.template or source.text_field
+
+    def one_document(self, source: Source) -> bool:
         """Whether each file is one document."""
         return False
 
-    def check_fields(self, file: SourceFile, options: DocumentOptions) -> str | None:
+    def check_fields(self, file: SourceFile, source: Source) -> str | None:
         """What is wrong with the chosen fields, judged by the start of a file. None if nothing, or if it is unreadable."""
         return None
 
@@ -96,16 +78,16 @@ class Format(ABC):
         """Up to `count` records from the start of a file, with all fields that may hold text."""
         return iter(())
 
-    def rows_before(self, piece: Piece, options: DocumentOptions) -> int:
+    def rows_before(self, piece: Piece, source: Source) -> int:
         """How many rows of the file come before a piece. The default reads the file up to there."""
         before = Piece(piece.file, 0, piece.start)
-        return sum(texts.rows for texts in self.read(before, options, BLOCK_BYTES, self.hasher(before, options)))
+        return sum(texts.rows for texts in self.read(before, source, BLOCK_BYTES, self.hasher(before, source)))
 
-    def record_start(self, file: SourceFile, options: DocumentOptions, at: int) -> int:
+    def record_start(self, file: SourceFile, source: Source, at: int) -> int:
         """Where the first record at or after byte `at` starts, for files with entry "records"."""
         raise NotImplementedError(f"{self.name} files cannot be entered between records")
 
-    def parts(self, file: SourceFile, options: DocumentOptions) -> list[Part]:
+    def parts(self, file: SourceFile, source: Source) -> list[Part]:
         """The parts of a file with entry "parts". Reads its footer only."""
         raise NotImplementedError(f"{self.name} files have no parts")
 
@@ -115,12 +97,13 @@ class Format(ABC):
 
     # The same for all.
 
-    def hasher(self, piece: Piece, options: DocumentOptions) -> Content:
+    def hasher(self, piece: Piece, source: Source) -> Content:
         """The hasher of a piece, before its first byte."""
         file = piece.file
-        size, way = self.digest_options(file, options)
+        size = file.size if self.hashes_columns else None
+        option = self.digest_option(source)
         # The start of a file is read differently: a byte order mark is dropped, a JSON array is refused.
-        return Content([file.format, file.codec, file.name, piece.start == 0, size, bool(options.template), way])
+        return Content([file.format, file.codec, file.name, piece.start == 0, size, bool(source.template), option])
 
 
 def grouped(file: SourceFile, sizes: list[int], piece_bytes: int) -> list[Piece]:

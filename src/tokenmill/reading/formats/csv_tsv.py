@@ -16,8 +16,8 @@ from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import hash_file, open_stream, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Format
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
 from tokenmill.reading.template import Template
 from tokenmill.reading.utf8 import no_text, one_text, valid_texts
@@ -33,22 +33,19 @@ class CsvFormat(TableFormat):
         super().__init__(name)
         self.delimiter = delimiter
 
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         rows = 0
-        fast = content.copy()  # the careful path hashes from the start again
-        for texts in self._read_fast(piece.file, options, block_bytes, fast):
+        fast = self.hasher(piece, source)  # the careful path hashes from the start again
+        for texts in self._read_fast(piece.file, source, block_bytes, fast):
             if texts is None:
-                yield from self._read_carefully(piece.file, options, rows, content)
+                yield from self._read_carefully(piece.file, source, rows, content)
                 return
             yield texts
             rows += texts.rows
-        content.digest = fast.digest
+        content.hash = fast.hash
 
-    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
         hash_file(piece.file, content)
-
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        return None, options.template or options.text_field
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with open_stream(file) as stream:
@@ -63,10 +60,10 @@ class CsvFormat(TableFormat):
             yield from islice(csv.DictReader(lines, delimiter=self.delimiter), count)
 
     def _read_fast(
-        self, file: SourceFile, options: DocumentOptions, block_bytes: int, content: Content
+        self, file: SourceFile, source: Source, block_bytes: int, content: Content
     ) -> Iterator[Texts | None]:
         """Blocks as Arrow parses them; None where it will not go on."""
-        fields = options.fields
+        fields = source.fields
         with open_stream(file, content) as raw:
             stream = _ArrowStream(raw)
             try:
@@ -94,18 +91,16 @@ class CsvFormat(TableFormat):
                     stream.raise_error()
                     yield None
                     return
-                yield from table_blocks(batch, options, block_bytes)
+                yield from table_blocks(batch, source, block_bytes)
 
-    def _read_carefully(
-        self, file: SourceFile, options: DocumentOptions, skip_rows: int, content: Content
-    ) -> Iterator[Texts]:
+    def _read_carefully(self, file: SourceFile, source: Source, skip_rows: int, content: Content) -> Iterator[Texts]:
         """Row by row from `skip_rows` on. Costs a Python object per field: only where the fast path cannot finish."""
-        template = Template(options.template) if options.template else None
+        template = Template(source.template) if source.template else None
         with open_stream(file, content) as stream:
             rows = self._rows(file, stream)
             header = next(rows, [])
-            check_columns(file, _schema_of(header), options)
-            columns = [header.index(name) for name in options.fields]
+            check_columns(file, _schema_of(header), source)
+            columns = [header.index(name) for name in source.fields]
             for number, row in enumerate(rows):
                 if number < skip_rows:
                     continue

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, merge_skips
-from tokenmill.reading.codecs import check_unchanged, hash_file, open_stream, reading
+from tokenmill.reading.codecs import hash_file, open_raw, open_stream, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Entry, Format
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Entry, Format
 from tokenmill.reading.records import Raw, count_records, record_start, splittable, whole_records
 
 SEARCH_BYTES = 1 << 16  # read at a time to find where a record starts
@@ -20,7 +20,7 @@ class DelimitedFormat(Format):
     """Records that end in a delimiter: a line end, or the separator of a text file."""
 
     @abstractmethod
-    def delimiter(self, options: DocumentOptions) -> bytes | None:
+    def delimiter(self, source: Source) -> bytes | None:
         """What ends a record; None where the whole file is one document."""
 
     @abstractmethod
@@ -28,14 +28,14 @@ class DelimitedFormat(Format):
         """The largest record that is held in memory as a whole."""
 
     @abstractmethod
-    def parser(self, piece: Piece, options: DocumentOptions) -> Callable[[Raw], Texts | None]:
+    def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         """A function that turns blocks of records into documents, in order; None where a block gives nothing yet."""
 
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
-        delimiter = self._delimiter(options)
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
+        delimiter = self._delimiter(source)
         # A whole file is identified by all of its bytes, a part of one by its records.
         with open_stream(piece.file, content if piece.is_whole else None) as stream:
-            parse = self.parser(piece, options)
+            parse = self.parser(piece, source)
             for raw in whole_records(stream, delimiter, piece.start, piece.stop, block_bytes, self.long_bytes()):
                 if not piece.is_whole:
                     content.update(raw.data)
@@ -43,51 +43,42 @@ class DelimitedFormat(Format):
                     texts = parse(raw)
                 if texts is not None:
                     yield texts
-            if not piece.is_whole:
-                content.finish()
 
-    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
         if piece.is_whole:
             hash_file(piece.file, content)
             return
-        delimiter, long_bytes = self._delimiter(options), self.long_bytes()
-        with reading(piece.file), open(piece.file.path, "rb", buffering=0) as raw:
-            check_unchanged(piece.file, raw.fileno())
-            stream = cast(BinaryIO, raw)
+        delimiter, long_bytes = self._delimiter(source), self.long_bytes()
+        with open_raw(piece.file) as stream:
             for record in whole_records(stream, delimiter, piece.start, piece.stop, BLOCK_BYTES, long_bytes):
                 content.update(record.data)
-            check_unchanged(piece.file, piece.file.path)
 
-    def entry(self, file: SourceFile, options: DocumentOptions) -> Entry:
-        if file.codec:
-            return "head"
-        delimiter = self.delimiter(options)
+    def entry(self, file: SourceFile, source: Source) -> Entry:
+        delimiter = self.delimiter(source)
         if delimiter is None:
             return "document"
         return "records" if splittable(delimiter) else "head"
 
-    def split(self, file: SourceFile, options: DocumentOptions, piece_bytes: int) -> list[Piece]:
-        if self.entry(file, options) != "records":
+    def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
+        if self.entry(file, source) != "records":
             return []
         cuts = list(range(0, file.size, piece_bytes))
         stops = [*cuts[1:], None]
         return [Piece(file, a, b, (b or file.size) - a) for a, b in zip(cuts, stops, strict=True)]
 
-    def rows_before(self, piece: Piece, options: DocumentOptions) -> int:
+    def rows_before(self, piece: Piece, source: Source) -> int:
         """Counts delimiters up to the piece."""
-        if piece.start == 0:
-            return 0
         with open_stream(piece.file) as stream:
-            return count_records(stream, self._delimiter(options), piece.start, BLOCK_BYTES, self.long_bytes())
+            return count_records(stream, self._delimiter(source), piece.start, BLOCK_BYTES, self.long_bytes())
 
-    def record_start(self, file: SourceFile, options: DocumentOptions, at: int) -> int:
+    def record_start(self, file: SourceFile, source: Source, at: int) -> int:
         if at <= 0 or at >= file.size:
             return min(max(at, 0), file.size)
         with reading(file), open(file.path, "rb", buffering=0) as raw:
-            return record_start(cast(BinaryIO, raw), self._delimiter(options), at, SEARCH_BYTES)[0]
+            return record_start(cast(BinaryIO, raw), self._delimiter(source), at, SEARCH_BYTES)[0]
 
-    def _delimiter(self, options: DocumentOptions) -> bytes:
-        delimiter = self.delimiter(options)
+    def _delimiter(self, source: Source) -> bytes:
+        delimiter = self.delimiter(source)
         assert delimiter is not None, "a file that is one document has no pieces"
         return delimiter
 

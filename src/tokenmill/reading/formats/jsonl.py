@@ -18,8 +18,8 @@ import pyarrow.json as pj
 from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Format
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
 from tokenmill.reading.records import Raw
 from tokenmill.reading.template import JsonNumber, Template, as_text, dig, parse_record
@@ -35,13 +35,13 @@ HEAD_BYTES = 1 << 20  # read to look at the first records
 class JsonlFormat(DelimitedFormat):
     """A JSON object per line."""
 
-    def delimiter(self, options: DocumentOptions) -> bytes | None:
+    def delimiter(self, source: Source) -> bytes | None:
         return b"\n"
 
     def long_bytes(self) -> int:
         return LONG_LINE
 
-    def parser(self, piece: Piece, options: DocumentOptions) -> Callable[[Raw], Texts | None]:
+    def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         at_start = piece.start == 0
 
         def parse(raw: Raw) -> Texts | None:
@@ -53,26 +53,23 @@ class JsonlFormat(DelimitedFormat):
                 data = data.removeprefix(BOM)
                 _refuse_array(piece.file, data)
                 at_start = False
-            return jsonl_texts(data, options)
+            return jsonl_texts(data, source)
 
         return parse
 
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        return None, options.template or options.text_field
-
-    def check_fields(self, file: SourceFile, options: DocumentOptions) -> str | None:
+    def check_fields(self, file: SourceFile, source: Source) -> str | None:
         names: dict[str, None] = {}
         try:
             for record in self.first_records(file, 100):
-                if all(dig(record, name)[0] for name in options.fields):
+                if all(dig(record, name)[0] for name in source.fields):
                     return None
                 names |= dict.fromkeys(record)
         except InputError:
             return None
         if not names:
             return None
-        missing = ", ".join(repr(name) for name in options.fields if name not in names)
-        remedy = "Correct the --template" if options.template else "Choose with --text-field (text_field=...)"
+        missing = ", ".join(repr(name) for name in source.fields if name not in names)
+        remedy = "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
         return f"{file.shown}: the first records have no field {missing}; they have {', '.join(names)}. {remedy}"
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
@@ -90,10 +87,10 @@ class JsonlFormat(DelimitedFormat):
 FORMATS: dict[str, Format] = {"jsonl": JsonlFormat("jsonl")}
 
 
-def jsonl_texts(data: bytes, options: DocumentOptions) -> Texts:
+def jsonl_texts(data: bytes, source: Source) -> Texts:
     """The documents of a block of JSON lines. Row numbers are line numbers; blank lines count."""
     lines = _Lines(data)
-    reader = _Records(data, lines, options)
+    reader = _Records(data, lines, source)
     pending = [(0, len(lines.filled))] if len(lines.filled) else []
     while pending:
         low, high = pending.pop()
@@ -130,10 +127,10 @@ class _Lines:
 class _Records:
     """The records of a block: their texts and skips so far, in order."""
 
-    def __init__(self, data: bytes, lines: _Lines, options: DocumentOptions) -> None:
+    def __init__(self, data: bytes, lines: _Lines, source: Source) -> None:
         self.data, self.lines = data, lines
-        self.template = Template(options.template) if options.template else None
-        self.fields = self.template.fields if self.template else (options.text_field,)
+        self.template = Template(source.template) if source.template else None
+        self.fields = self.template.fields if self.template else (source.text_field,)
         self.values: list[pa.LargeStringArray] = []
         self.skips: list[Skip] = []
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.documents import Texts
-from tokenmill.reading.codecs import check_unchanged, reading
+from tokenmill.reading.codecs import open_raw, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Entry, Format, Part, grouped
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Entry, Format, Part, grouped
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
 
 BUFFER_BYTES = 1 << 20  # buffered reads keep a huge row group from being held as a whole
@@ -22,47 +22,44 @@ BUFFER_BYTES = 1 << 20  # buffered reads keep a huge row group from being held a
 class ParquetFormat(TableFormat):
     """Row groups with the text in one or more columns."""
 
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
+    hashes_columns = True
+
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         """Memory: about one block, and one compressed page per column."""
-        file, fields = piece.file, options.fields
-        with reading(file), open(file.path, "rb", buffering=0) as raw:
-            check_unchanged(file, raw.fileno())
+        file, fields = piece.file, source.fields
+        with open_raw(file) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
-            check_columns(file, table.schema_arrow, options)
+            check_columns(file, table.schema_arrow, source)
             groups = _groups(piece, table.metadata)
             for group in groups:
                 rows = _rows_per_block(table.metadata.row_group(group), fields, block_bytes)
                 columns = list(dict.fromkeys(fields))
                 for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
-                    yield from table_blocks(batch, options, block_bytes)
-            _hash_groups(content, cast(BinaryIO, raw), table.metadata, groups, fields)
-            check_unchanged(file, file.path)
-            content.finish()
+                    yield from table_blocks(batch, source, block_bytes)
+            _hash_groups(content, raw, table.metadata, groups, fields)
 
-    def hash(self, piece: Piece, options: DocumentOptions, content: Content) -> None:
-        with reading(piece.file), open(piece.file.path, "rb", buffering=0) as raw:
-            check_unchanged(piece.file, raw.fileno())
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
+        with open_raw(piece.file) as raw:
             metadata = pq.read_metadata(raw)
-            _hash_groups(content, cast(BinaryIO, raw), metadata, _groups(piece, metadata), options.fields)
-            check_unchanged(piece.file, piece.file.path)
+            _hash_groups(content, raw, metadata, _groups(piece, metadata), source.fields)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         return pq.read_schema(file.path)
 
-    def entry(self, file: SourceFile, options: DocumentOptions) -> Entry:
+    def entry(self, file: SourceFile, source: Source) -> Entry:
         return "parts"
 
-    def split(self, file: SourceFile, options: DocumentOptions, piece_bytes: int) -> list[Piece]:
+    def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         return grouped(file, [group.total_byte_size for group in _row_groups(file)], piece_bytes)
 
-    def parts(self, file: SourceFile, options: DocumentOptions) -> list[Part]:
+    def parts(self, file: SourceFile, source: Source) -> list[Part]:
         groups = _row_groups(file)
-        fields = options.fields
+        fields = source.fields
         texts = [1 + sum(chunk.total_uncompressed_size for chunk in _chunks(group, fields)) for group in groups]
         disk_bytes = file.size / max(1, sum(texts))  # per byte of text
         return [Part(text, text * disk_bytes, group.num_rows) for text, group in zip(texts, groups, strict=True)]
 
-    def rows_before(self, piece: Piece, options: DocumentOptions) -> int:
+    def rows_before(self, piece: Piece, source: Source) -> int:
         """From the footer."""
         return sum(group.num_rows for group in _row_groups(piece.file)[: piece.start])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow.compute as pc
@@ -11,8 +10,8 @@ import pyarrow.compute as pc
 from tokenmill.documents import Skip, Texts, text_offsets
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Format
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
 from tokenmill.reading.records import Raw
 from tokenmill.reading.utf8 import no_text, one_text, take, valid_texts, whole_characters
@@ -25,14 +24,14 @@ class LinesFormat(DelimitedFormat):
 
     has_fields = False
 
-    def delimiter(self, options: DocumentOptions) -> bytes | None:
+    def delimiter(self, source: Source) -> bytes | None:
         return b"\n"
 
     def long_bytes(self) -> int:
         return LONG_TEXT
 
-    def parser(self, piece: Piece, options: DocumentOptions) -> Callable[[Raw], Texts | None]:
-        delimiter = self._delimiter(options)
+    def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
+        delimiter = self._delimiter(source)
         long_text = _LongText(delimiter)
 
         def parse(raw: Raw) -> Texts | None:
@@ -40,26 +39,26 @@ class LinesFormat(DelimitedFormat):
 
         return parse
 
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        return None, None
+    def digest_option(self, source: Source) -> str | None:
+        return None
 
 
 class TextFormat(LinesFormat):
     """A file per document, or documents between separators."""
 
-    def delimiter(self, options: DocumentOptions) -> bytes | None:
-        return options.separator.encode() if options.separator else None
+    def delimiter(self, source: Source) -> bytes | None:
+        return source.separator.encode() if source.separator else None
 
-    def one_document(self, options: DocumentOptions) -> bool:
-        return self.delimiter(options) is None
+    def one_document(self, source: Source) -> bool:
+        return self.delimiter(source) is None
 
-    def read(self, piece: Piece, options: DocumentOptions, block_bytes: int, content: Content) -> Iterator[Texts]:
-        if self.one_document(options):
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
+        if self.one_document(source):
             return _read_document(piece.file, content)
-        return super().read(piece, options, block_bytes, content)
+        return super().read(piece, source, block_bytes, content)
 
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        return None, options.separator
+    def digest_option(self, source: Source) -> str | None:
+        return source.separator
 
 
 FORMATS: dict[str, Format] = {"text": TextFormat("text"), "lines": LinesFormat("lines")}
@@ -67,23 +66,19 @@ FORMATS: dict[str, Format] = {"text": TextFormat("text"), "lines": LinesFormat("
 
 def _read_document(file: SourceFile, content: Content) -> Iterator[Texts]:
     """A whole file as one document, in parts of up to 16 MB."""
-    with open_stream(file, content) as stream:
-        part_bytes = LONG_TEXT if file.codec else min(file.size + 1, LONG_TEXT)
-        yield from _document_parts(stream, part_bytes, content)
-
-
-def _document_parts(stream: BinaryIO, part_bytes: int, content: Content) -> Iterator[Texts]:
+    part_bytes = LONG_TEXT if file.codec else min(file.size + 1, LONG_TEXT)
     long_text = _LongText(b"")
-    data = stream.read(part_bytes)
-    at_end = False
-    while not at_end:
-        following = stream.read(part_bytes)
-        at_end = not following
-        with content.parsing():
-            texts = long_text.feed(data, last=at_end)
-        if texts is not None:
-            yield texts
-        data = following
+    with open_stream(file, content) as stream:
+        data = stream.read(part_bytes)
+        at_end = False
+        while not at_end:
+            following = stream.read(part_bytes)
+            at_end = not following
+            with content.parsing():
+                texts = long_text.feed(data, last=at_end)
+            if texts is not None:
+                yield texts
+            data = following
 
 
 def _delimited_texts(data: bytes, delimiter: bytes) -> Texts:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import reading
-from tokenmill.reading.files import SourceFile
-from tokenmill.reading.formats.base import DocumentOptions, Format
+from tokenmill.reading.files import Source, SourceFile
+from tokenmill.reading.formats.base import Format
 from tokenmill.reading.template import Template
 from tokenmill.reading.utf8 import join_columns, places, valid_texts
 
@@ -30,20 +30,17 @@ class TableFormat(Format):
     def schema(self, file: SourceFile) -> pa.Schema:
         """The columns of a file. Reads its header or footer only."""
 
-    def check_fields(self, file: SourceFile, options: DocumentOptions) -> str | None:
+    def check_fields(self, file: SourceFile, source: Source) -> str | None:
         try:
             with reading(file):
                 schema = self.schema(file)
         except InputError:
             return None
         try:
-            check_columns(file, schema, options)
+            check_columns(file, schema, source)
         except InputError as error:
             return str(error)
         return None
-
-    def digest_options(self, file: SourceFile, options: DocumentOptions) -> tuple[int | None, str | None]:
-        return file.size, options.template or options.text_field
 
 
 def text_columns(schema: pa.Schema) -> list[str]:
@@ -51,17 +48,17 @@ def text_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if any(test(field.type) for test in _RECORD_TYPES)]
 
 
-def check_columns(file: SourceFile, schema: pa.Schema, options: DocumentOptions) -> None:
+def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
     """Raise InputError for a missing or non-text column: the fault of the file, not of each row."""
-    for name in options.fields:
+    for name in source.fields:
         kind = _type_of(schema, name)
         if kind is None:
-            remedy = "Correct the --template" if options.template else "Choose with --text-field (text_field=...)"
+            remedy = "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
             raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy}")
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
-        if not readable and not (options.template and not pa.types.is_nested(kind)):
+        if not readable and not (source.template and not pa.types.is_nested(kind)):
             raise InputError(
                 f"{file.shown}: column {name!r} has type {kind}, which is not text."
                 " Choose with --text-field (text_field=...)"
@@ -83,16 +80,16 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def table_blocks(
-    batch: pa.RecordBatch, options: DocumentOptions, block_bytes: int, null_reason: str = "null field"
+    batch: pa.RecordBatch, source: Source, block_bytes: int, null_reason: str = "null field"
 ) -> Iterator[Texts]:
     """The documents of a batch in blocks of about `block_bytes`."""
     table = pa.Table.from_batches([batch])
     rows = max(1, table.num_rows)
     step = max(1, min(rows, block_bytes * rows // max(table.nbytes, 1)))
-    template = Template(options.template) if options.template else None
+    template = Template(source.template) if source.template else None
     for low in range(0, table.num_rows, step):
         part = table.slice(low, step)
-        columns = [_as_binary(_pick(part, name), lenient=template is not None) for name in options.fields]
+        columns = [_as_binary(_pick(part, name), lenient=template is not None) for name in source.fields]
         values = columns[0] if template is None else join_columns(template, columns)
         yield _texts(values, null_reason)
 
