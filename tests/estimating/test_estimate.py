@@ -258,6 +258,16 @@ def test_grid_takes_in_proportion_to_length():
         assert stands_for[length] == pytest.approx(30 * length / sum(lengths), rel=0.25, abs=0.004)
 
 
+def test_grid_looks_at_each_item_a_few_times(monkeypatch):
+    """Its time is linear in the items, however many points it keeps."""
+    calls, points_in = [], Grid._points_in
+    monkeypatch.setattr(Grid, "_points_in", lambda self, one: calls.append(1) or points_in(self, one))
+    grid: Grid[int] = Grid(100, 500, "seed")
+    for i in range(5000):
+        grid.add(i, 100)
+    assert len(calls) < 20_000
+
+
 def test_records_longer_than_the_places_that_are_read(tmp_path, sorted_texts, truth, tokenizer_path):
     """Most places hold no beginning of a record: what was read is little, and the interval says so."""
     records = ["\n".join(sorted_texts[i::8]) for i in range(8)]

@@ -70,19 +70,21 @@ class Grid(Generic[T]):
         self.distance, self.most, self.length = distance, points, 0
         self.first = self.chance.randrange(distance)
         self.items: list[tuple[int, int, T]] = []  # (start, end, item)
+        self.points = 0  # that fall into the items
 
     def add(self, item: T, length: int) -> None:
         """Add the next item of the stream."""
-        self.items.append((self.length, self.length + length, item))
+        one = self.length, self.length + length, item
         self.length += length
-        if not self._points_in(self.items[-1]):
-            last = self.items.pop()
-            if not self.items and last[1] > last[0]:
-                self.items.append(last)  # keep one item until a point falls into another
-        while sum(map(self._points_in, self.items)) > 2 * self.most:
+        points = self._points_in(one)
+        if points or (length and not self.items):  # keep one item until a point falls into another
+            self.items.append(one)
+        self.points += points
+        while self.points > 2 * self.most:
             self.first += self.distance * self.chance.randrange(2)
             self.distance *= 2
             self.items = [one for one in self.items if self._points_in(one)]
+            self.points = sum(map(self._points_in, self.items))
 
     def chosen(self) -> list[tuple[T, float]]:
         """The sampled items, in order, each with the share of the stream that it stands for."""

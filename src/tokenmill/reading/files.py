@@ -86,9 +86,14 @@ class Source(ReadOptions):
         return sum(file.size for file in self.files)
 
     @property
+    def text_template(self) -> Template:
+        """How the text of a document is made from the fields of a record."""
+        return Template(self.template) if self.template else Template.of_field(self.text_field)
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The fields that the text of a document is made from."""
-        return Template(self.template).fields if self.template else (self.text_field,)
+        return self.text_template.fields
 
     def options(self) -> dict[str, Any]:
         """The options that change which documents the files give."""

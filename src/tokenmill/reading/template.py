@@ -13,7 +13,10 @@ class Template:
     """A text with {field} placeholders: "{title}\\n\\n{body.text}". Doubled braces stand for themselves.
 
     Placeholders are field names only. They are never evaluated as Python attributes, so a template reaches only data.
+    A template is `lenient`: it takes numbers and booleans too. `Template.of_field` is the text of one field and nothing else.
     """
+
+    lenient = True
 
     def __init__(self, template: str) -> None:
         self.literals: list[str] = [""]
@@ -32,6 +35,13 @@ class Template:
         if not fields:
             raise UsageError(f"template {template!r} names no field; write it like '{{title}}\\n\\n{{body}}'")
         self.fields = tuple(fields)
+
+    @classmethod
+    def of_field(cls, name: str) -> Template:
+        """The text of one field, which must be text."""
+        template = cls("{field}")
+        template.fields, template.lenient = (name,), False
+        return template
 
     def join(self, values: list[str]) -> str:
         """The text of one record, for records that are read one by one."""

@@ -48,10 +48,12 @@ def no_text(skip: Skip) -> Texts:
 
 def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:
     """A template over columns; null where any of them is. The result is bytes, not yet checked to be UTF-8."""
-    parts: list[object] = [template.literals[0]]
-    for column, literal in zip(columns, template.literals[1:], strict=True):
-        parts += [column.cast(pa.large_binary()), literal]
-    inputs = [pa.scalar(p.encode(), pa.large_binary()) if isinstance(p, str) else p for p in parts]
+    if not any(template.literals) and len(columns) == 1:
+        return columns[0].cast(pa.large_binary())
+    literals = [pa.scalar(literal.encode(), pa.large_binary()) for literal in template.literals]
+    inputs = [literals[0]]
+    for column, literal in zip(columns, literals[1:], strict=True):
+        inputs += [column.cast(pa.large_binary()), literal]
     return pc.binary_join_element_wise(*inputs, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
 
 

@@ -106,6 +106,11 @@ class Format(ABC):
         return Content([file.format, file.codec, file.name, piece.start == 0, size, bool(source.template), option])
 
 
+def remedy(source: Source) -> str:
+    """What to do about a field that is not there, for messages."""
+    return "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
+
+
 def grouped(file: SourceFile, sizes: list[int], piece_bytes: int) -> list[Piece]:
     """Consecutive parts joined to pieces of up to `piece_bytes`. The bytes of the file are shared in proportion."""
     pieces: list[Piece] = []

@@ -19,7 +19,6 @@ from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Format
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
-from tokenmill.reading.template import Template
 from tokenmill.reading.utf8 import no_text, one_text, valid_texts
 
 HEAD_BYTES = 1 << 20  # read to look at the first records
@@ -95,12 +94,12 @@ class CsvFormat(TableFormat):
 
     def _read_carefully(self, file: SourceFile, source: Source, skip_rows: int, content: Content) -> Iterator[Texts]:
         """Row by row from `skip_rows` on. Costs a Python object per field: only where the fast path cannot finish."""
-        template = Template(source.template) if source.template else None
+        template = source.text_template
         with open_stream(file, content) as stream:
             rows = self._rows(file, stream)
             header = next(rows, [])
             check_columns(file, _schema_of(header), source)
-            columns = [header.index(name) for name in source.fields]
+            columns = [header.index(name) for name in template.fields]
             for number, row in enumerate(rows):
                 if number < skip_rows:
                     continue
@@ -108,8 +107,7 @@ class CsvFormat(TableFormat):
                     detail = f"{len(row)} fields where the header has {len(header)}"
                     yield no_text(Skip(0, 1, "bad csv row", detail))
                     continue
-                values = [row[i] for i in columns]
-                text = values[0] if template is None else template.join(values)
+                text = template.join([row[i] for i in columns])
                 texts, skips = valid_texts(one_text(text.encode("utf-8", "surrogateescape")), None)
                 yield Texts(texts, 1, skips)
 

@@ -19,7 +19,7 @@ from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.files import Piece, Source, SourceFile
-from tokenmill.reading.formats.base import Format
+from tokenmill.reading.formats.base import Format, remedy
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
 from tokenmill.reading.records import Raw
 from tokenmill.reading.template import JsonNumber, Template, as_text, dig, parse_record
@@ -68,9 +68,9 @@ class JsonlFormat(DelimitedFormat):
             return None
         if not names:
             return None
-        missing = ", ".join(repr(name) for name in source.fields if name not in names)
-        remedy = "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
-        return f"{file.shown}: the first records have no field {missing}; they have {', '.join(names)}. {remedy}"
+        missing = [repr(name) for name in source.fields if name not in names]
+        what = f"the first records have no field {', '.join(missing)}" if missing else "no record has all of the fields"
+        return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source)}"
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with open_stream(file) as stream:
@@ -129,8 +129,7 @@ class _Records:
 
     def __init__(self, data: bytes, lines: _Lines, source: Source) -> None:
         self.data, self.lines = data, lines
-        self.template = Template(source.template) if source.template else None
-        self.fields = self.template.fields if self.template else (source.text_field,)
+        self.template = source.text_template
         self.values: list[pa.LargeStringArray] = []
         self.skips: list[Skip] = []
 
@@ -150,7 +149,9 @@ class _Records:
             table = pj.read_json(
                 pa.BufferReader(block),
                 read_options=pj.ReadOptions(use_threads=False, block_size=block.size + 1),
-                parse_options=pj.ParseOptions(explicit_schema=_schema(self.fields), unexpected_field_behavior="ignore"),
+                parse_options=pj.ParseOptions(
+                    explicit_schema=_schema(self.template.fields), unexpected_field_behavior="ignore"
+                ),
             )
             return self._texts(table) if table.num_rows == high - low else None
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -161,8 +162,7 @@ class _Records:
         return bool((codes[starts] == 0x7B).all() and (codes[ends - 1] == 0x7D).all())
 
     def _texts(self, table: pa.Table) -> pa.LargeStringArray | None:
-        columns = [_column(table, name) for name in self.fields]
-        text = columns[0].cast(pa.large_string()) if self.template is None else join_columns(self.template, columns)
+        text = join_columns(self.template, [_column(table, name) for name in self.template.fields])
         if text.null_count:
             return None
         text = text.view(pa.large_string())
@@ -173,14 +173,13 @@ class _Records:
         """Add one line that the fast path refused: its text after all, or why it has none."""
         row = int(self.lines.filled[i])
         line = self.data[self.lines.starts[row] : self.lines.ends[row]]
-        text, skip = _read_line(line, self.fields, self.template)
-        if text is not None:
-            self.values.append(one_text(text.encode(), pa.large_string()))
-        elif skip is not None:
+        try:
+            self.values.append(one_text(_read_line(line, self.template), pa.large_string()))
+        except _NoText as why:
             # Arrow accepts some lines that Python does not, such as very deep nesting.
-            values = self.parse(i, i + 1) if skip.reason != BLANK else None
+            values = self.parse(i, i + 1) if why.reason != BLANK else None
             if values is None:
-                self.skips.append(skip._replace(row=row))
+                self.skips.append(Skip(row, 1, why.reason, why.detail))
             else:
                 self.values.append(values)
 
@@ -205,40 +204,42 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return pc.struct_field(array, rest) if rest else array
 
 
-def _read_line(line: bytes, fields: tuple[str, ...], template: Template | None) -> tuple[str | None, Skip | None]:
-    """The text of one line, or why it has none."""
+class _NoText(Exception):
+    """A line that gives no document, and why."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+
+
+def _read_line(line: bytes, template: Template) -> bytes:
+    """The text of one line."""
     if len(line) > LONG_LINE:
-        return None, Skip(0, 1, *TOO_LONG)
+        raise _NoText(*TOO_LONG)
     if not line.strip():
-        return None, Skip(0, 1, BLANK)
+        raise _NoText(BLANK)
     try:
         record = parse_record(line.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
-        return None, Skip(0, 1, "bad json", str(error)[:200])
+        raise _NoText("bad json", str(error)[:200]) from error
     if not isinstance(record, dict):
-        return None, Skip(0, 1, "bad json", f"a {_kind(record)}, not an object")
-    values = []
-    for name in fields:
-        value, skip = _field_text(record, name, lenient=template is not None)
-        if value is None:
-            return None, skip
-        values.append(value)
-    text = values[0] if template is None else template.join(values)
+        raise _NoText("bad json", f"a {_kind(record)}, not an object")
+    text = template.join([_field_text(record, name, lenient=template.lenient) for name in template.fields])
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
-        return None, Skip(0, 1, _encoding_fault(line, fields), f"at character {error.start}")
-    return text, None
+        raise _NoText(_encoding_fault(line, template.fields), f"at character {error.start}") from error
 
 
-def _field_text(record: dict[str, Any], name: str, *, lenient: bool) -> tuple[str | None, Skip | None]:
+def _field_text(record: dict[str, Any], name: str, *, lenient: bool) -> str:
     present, value = dig(record, name)
     if not present:
-        return None, Skip(0, 1, "missing field", f"no field {name!r}")
+        raise _NoText("missing field", f"no field {name!r}")
     if value is None:
-        return None, Skip(0, 1, "null field", f"field {name!r} is null")
+        raise _NoText("null field", f"field {name!r} is null")
     text = as_text(value, lenient=lenient)
-    return text, None if text is not None else Skip(0, 1, "not text", f"field {name!r} is a {_kind(value)}")
+    if text is None:
+        raise _NoText("not text", f"field {name!r} is a {_kind(value)}")
+    return text
 
 
 def _kind(value: Any) -> str:

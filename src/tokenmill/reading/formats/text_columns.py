@@ -12,8 +12,7 @@ from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import reading
 from tokenmill.reading.files import Source, SourceFile
-from tokenmill.reading.formats.base import Format
-from tokenmill.reading.template import Template
+from tokenmill.reading.formats.base import Format, remedy
 from tokenmill.reading.utf8 import join_columns, places, valid_texts
 
 _TEXT_TYPES = (
@@ -53,8 +52,7 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
     for name in source.fields:
         kind = _type_of(schema, name)
         if kind is None:
-            remedy = "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
-            raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy}")
+            raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy(source)}")
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
@@ -86,12 +84,11 @@ def table_blocks(
     table = pa.Table.from_batches([batch])
     rows = max(1, table.num_rows)
     step = max(1, min(rows, block_bytes * rows // max(table.nbytes, 1)))
-    template = Template(source.template) if source.template else None
+    template = source.text_template
     for low in range(0, table.num_rows, step):
         part = table.slice(low, step)
-        columns = [_as_binary(_pick(part, name), lenient=template is not None) for name in source.fields]
-        values = columns[0] if template is None else join_columns(template, columns)
-        yield _texts(values, null_reason)
+        columns = [_as_binary(_pick(part, name), lenient=template.lenient) for name in template.fields]
+        yield _texts(join_columns(template, columns), null_reason)
 
 
 def _pick(table: pa.Table, name: str) -> pa.Array:
