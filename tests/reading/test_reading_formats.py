@@ -422,6 +422,14 @@ def test_csv_templates_take_fields_as_written(tmp_path, name, template, texts):
     assert documents(tmp_path / name, template=template) == texts
 
 
+def test_fields_that_are_never_in_the_same_record(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"title": "a"}\n{"body": "b"}\n')
+    source = tm.read(path, template="{title} {body}")
+    complaint = get_format("jsonl").check_fields(source.files[0], source)
+    assert complaint == f"{path}: no record has all of the fields; they have title, body. Correct the --template"
+
+
 def test_a_field_missing_from_a_template_leaves_the_record_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": "x", "b": "y"}\n{"a": "x"}\n{"a": "x", "b": null}\n{"a": "x", "b": [1]}\n')

@@ -29,7 +29,7 @@ MOST_NESTED_LISTS = 8
 
 
 def format_of(path: str, format: str = "auto") -> tuple[str | None, str | None]:
-    """The format and codec by the name of a file: ("jsonl", "zstd") for a.jsonl.zst. None where the name tells nothing."""
+    """The format and codec by the name of a file: ("jsonl", "zstd") for a.jsonl.zst. None where the name does not show it."""
     suffix = _suffix(path)
     codec = CODECS.get(suffix)
     if codec:

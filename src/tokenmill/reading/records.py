@@ -30,18 +30,18 @@ def whole_records(
 
     A record longer than `long_bytes` comes in parts, which bounds the memory.
     """
-    position, held = record_start(stream, delimiter, start, block_bytes) if start else (0, b"")
-    window = _Window(stream, delimiter, block_bytes, position, held)
+    position, buffer = record_start(stream, delimiter, start, block_bytes) if start else (0, b"")
+    window = _Window(stream, delimiter, block_bytes, position, buffer)
     while stop is None or window.position < stop:
         end = window.records_end(stop)
         if end:
-            yield Raw(window.held[:end])
+            yield Raw(window.buffer[:end])
             window.advance(end)
-        elif len(window.held) > max(long_bytes, len(delimiter)):
+        elif len(window.buffer) > max(long_bytes, len(delimiter)):
             yield from _long_record(window)
-        if window.at_end and not window.held:
+        if window.at_end and not window.buffer:
             return
-        if not end or len(window.held) < block_bytes:
+        if not end or len(window.buffer) < block_bytes:
             window.fill()
 
 
@@ -50,19 +50,19 @@ def record_start(stream: BinaryIO, delimiter: bytes, at: int, block_bytes: int) 
 
     The position is the end of the stream where no further record starts.
     """
-    position, held = max(at - len(delimiter), 0), b""
+    position, buffer = max(at - len(delimiter), 0), b""
     stream.seek(position)
     while True:
         fresh = stream.read(block_bytes)
-        held += fresh
-        cut = held.find(delimiter)
+        buffer += fresh
+        cut = buffer.find(delimiter)
         if cut >= 0:
             cut += len(delimiter)
-            return position + cut, held[cut:]
+            return position + cut, buffer[cut:]
         if not fresh:
-            return position + len(held), b""
-        passed = max(0, len(held) - len(delimiter) + 1)
-        position, held = position + passed, held[passed:]
+            return position + len(buffer), b""
+        passed = max(0, len(buffer) - len(delimiter) + 1)
+        position, buffer = position + passed, buffer[passed:]
 
 
 def count_records(stream: BinaryIO, delimiter: bytes, stop: int, block_bytes: int, long_bytes: int) -> int:
@@ -77,52 +77,52 @@ def count_records(stream: BinaryIO, delimiter: bytes, stop: int, block_bytes: in
 
 
 class _Window:
-    """The bytes of a stream that are in memory: `held`, which starts at `position`."""
+    """The bytes of a stream that are in memory: `buffer`, which starts at `position`."""
 
-    def __init__(self, stream: BinaryIO, delimiter: bytes, block_bytes: int, position: int, held: bytes) -> None:
+    def __init__(self, stream: BinaryIO, delimiter: bytes, block_bytes: int, position: int, buffer: bytes) -> None:
         self.stream, self.delimiter, self.block_bytes = stream, delimiter, block_bytes
-        self.position, self.held, self.at_end = position, held, False
+        self.position, self.buffer, self.at_end = position, buffer, False
         self.last_delimiter = bytes.rfind if splittable(delimiter) else _last_from_left
 
     def fill(self) -> None:
-        """Read at least a block. Doubles what is held, so a record longer than a block takes linear time."""
-        fresh = self.stream.read(max(self.block_bytes, len(self.held)))
+        """Read at least a block. Doubles the buffer, so a record longer than a block takes linear time."""
+        fresh = self.stream.read(max(self.block_bytes, len(self.buffer)))
         self.at_end = not fresh
-        self.held = self.held + fresh if self.held else fresh
+        self.buffer = self.buffer + fresh if self.buffer else fresh
 
     def advance(self, count: int) -> None:
         """Drop the first `count` bytes. Called once they were used: freeing a block earlier costs page faults."""
-        self.held = self.held[count:]
+        self.buffer = self.buffer[count:]
         self.position += count
 
     def records_end(self, stop: int | None) -> int:
-        """Where the last whole record that starts before `stop` ends in `held`; 0 if that is not known yet."""
-        reach = len(self.held) if stop is None else min(len(self.held), stop - self.position)
-        cut = self.last_delimiter(self.held, self.delimiter, 0, reach)
+        """Where the last whole record that starts before `stop` ends in `buffer`; 0 if that is not known yet."""
+        reach = len(self.buffer) if stop is None else min(len(self.buffer), stop - self.position)
+        cut = self.last_delimiter(self.buffer, self.delimiter, 0, reach)
         if cut < 0:  # the record that straddles `stop` belongs to this range
-            cut = self.held.find(self.delimiter, max(0, reach - len(self.delimiter) + 1))
+            cut = self.buffer.find(self.delimiter, max(0, reach - len(self.delimiter) + 1))
         if cut >= 0:
             return cut + len(self.delimiter)
-        return len(self.held) if self.at_end else 0
+        return len(self.buffer) if self.at_end else 0
 
 
 def _long_record(window: _Window) -> Iterator[Raw]:
     """The record that starts where the window does, in parts."""
     overlap = len(window.delimiter) - 1  # a delimiter may straddle two reads
     while True:
-        end = max(0, len(window.held) - overlap)
-        yield Raw(window.held[:end], part=True, last=False)
+        end = max(0, len(window.buffer) - overlap)
+        yield Raw(window.buffer[:end], part=True, last=False)
         window.advance(end)
         window.fill()
-        cut = window.held.find(window.delimiter)
+        cut = window.buffer.find(window.delimiter)
         if cut >= 0 or window.at_end:
-            end = cut + len(window.delimiter) if cut >= 0 else len(window.held)
-            yield Raw(window.held[:end], part=True)
+            end = cut + len(window.delimiter) if cut >= 0 else len(window.buffer)
+            yield Raw(window.buffer[:end], part=True)
             window.advance(end)
             return
 
 
-def _last_from_left(held: bytes, delimiter: bytes, start: int, stop: int) -> int:
+def _last_from_left(buffer: bytes, delimiter: bytes, start: int, stop: int) -> int:
     """The last delimiter as a reader from the left finds it, for a delimiter that may overlap itself."""
-    pieces = held[start:stop].split(delimiter)
+    pieces = buffer[start:stop].split(delimiter)
     return -1 if len(pieces) == 1 else stop - len(pieces[-1]) - len(delimiter)

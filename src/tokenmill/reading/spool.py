@@ -49,7 +49,9 @@ def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:
 
 def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
     if source.format == "auto":
-        raise UsageError("standard input has no file name to tell its format: pass --format jsonl, lines, text or csv")
+        raise UsageError(
+            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
+        )
     head = stream.data.read(1 << 22)
     codec = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
     path = folder / "stdin"
@@ -60,14 +62,12 @@ def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
             out.write(head)
             head = stream.data.read(1 << 22)
     named = path.with_name(f"stdin-{digest.hexdigest()}")
-    os.replace(path, named)
-    return _spooled(named, digest.hexdigest(), source.format, CODECS[codec] if codec else None, stream.name)
+    return _renamed(path, named, digest.hexdigest(), source.format, CODECS[codec] if codec else None, stream.name)
 
 
 def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int, first: int) -> Iterator[SourceFile]:
-    number = first
     empty = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
-    for table in _chunks(_tables(stream, source), chunk_bytes, empty):
+    for number, table in enumerate(_chunks(_tables(stream, source), chunk_bytes, empty), first):
         path = folder / "chunk"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=CHUNK_ROWS)
@@ -76,13 +76,12 @@ def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int
             while block := raw.read(1 << 22):
                 digest.update(block)
         named = path.with_name(f"{number:06d}-{digest.hexdigest()}.arrow")
-        os.replace(path, named)
-        yield _spooled(named, digest.hexdigest(), TABLE_FORMAT, None, stream.name)
-        number += 1
+        yield _renamed(path, named, digest.hexdigest(), TABLE_FORMAT, None, stream.name)
 
 
-def _spooled(path: Path, tag: str, format: str, codec: str | None, name: str) -> SourceFile:
-    return SourceFile(str(path), path.stat().st_size, tag, format, codec, name)
+def _renamed(path: Path, to: Path, tag: str, format: str, codec: str | None, name: str) -> SourceFile:
+    os.replace(path, to)
+    return SourceFile(str(to), to.stat().st_size, tag, format, codec, name)
 
 
 def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table) -> Iterator[pa.Table]:

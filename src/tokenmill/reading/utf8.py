@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.documents import Skip, Texts
+from tokenmill.documents import Skip, Texts, text_array
 from tokenmill.reading.template import Template
 
 # Arrays are made from buffers: pa.array() imports pandas if it is installed, which costs every worker 65 MB.
@@ -19,7 +19,7 @@ def one_text(data: bytes, kind: pa.DataType | None = None) -> pa.Array:
     return pa.Array.from_buffers(kind or pa.large_binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-EMPTY = one_text(b"", pa.large_string()).slice(1)
+EMPTY = text_array([])
 
 
 def places(mask: pa.BooleanArray) -> npt.NDArray[np.int64]:
