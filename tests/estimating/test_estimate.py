@@ -206,6 +206,15 @@ def test_where_only_a_head_is_read_it_says_so(name, tmp_path, sorted_texts, trut
     assert "head" in [one.kind for one in found.warnings]
 
 
+def test_row_groups_that_are_read_in_part_are_not_counted_as_files(tmp_path, sorted_texts, tokenizer_path, monkeypatch):
+    monkeypatch.setattr(survey, "READ_BYTES", 1_200_000)
+    write_parquet(sorted_texts, tmp_path / "a.parquet", 300)
+    found = tm.estimate(tmp_path / "a.parquet", tokenizer_path, sample="800kB", seconds=PATIENT)
+    (warning,) = found.warnings
+    assert (warning.kind, warning.seen) == ("head", 1)
+    assert "of 1 file was read" in warning.what
+
+
 def test_few_of_many_files_are_opened(tmp_path, real_texts, tokenizer_path):
     for i in range(150):
         write_parquet([f"{i} " + real_texts[i % 40][:20000]], tmp_path / f"{i:03}.parquet")

@@ -10,6 +10,7 @@ import xxhash
 from tokenmill.errors import InputError
 from tokenmill.estimating.findings import COPY_BYTES, LARGE_DOCUMENT, ONE_SHARE, Finding, percent
 from tokenmill.estimating.survey import Head
+from tokenmill.formatting import some
 from tokenmill.reading import Source, SourceFile
 from tokenmill.reading.formats import get_format
 from tokenmill.reading.template import dig
@@ -85,7 +86,7 @@ def unreadable(failed: dict[str, str], opened: int, files: int) -> Finding | Non
     reasons = "; ".join(list(failed.values())[:NAMED]) + ("; ..." if len(failed) > NAMED else "")
     return Finding(
         "unreadable",
-        f"{len(failed):,} {'file' if len(failed) == 1 else 'files'}{of} cannot be read: {reasons}",
+        f"{some(len(failed), 'file')}{of} cannot be read: {reasons}",
         len(failed),
         round(len(failed) * files / max(opened, len(failed))),
         None,
@@ -94,14 +95,15 @@ def unreadable(failed: dict[str, str], opened: int, files: int) -> Finding | Non
 
 
 def only_heads(heads: Sequence[Head]) -> Finding | None:
-    """Files of which only the start was read."""
+    """Files of which only the start was read, or the start of some parts."""
     cut = [head for head in heads if head.consumed < head.size]
     if not cut:
         return None
     share = sum(head.consumed for head in cut) / sum(head.size for head in cut)
-    what = f"only the head of {len(cut):,} {'file' if len(cut) == 1 else 'files'} was read ({share:.0%} of their bytes)"
+    count = len({head.file.path for head in cut})
+    what = f"only the head of {some(count, 'file')} was read ({share:.0%} of their bytes)"
     remedy = "If later parts differ, as in a sorted corpus, the estimate is off: raise --sample"
-    return Finding("head", what, len(cut), len(cut), cut[0].file.shown, remedy)
+    return Finding("head", what, count, count, cut[0].file.shown, remedy)
 
 
 def other_field(source: Source) -> Finding | None:

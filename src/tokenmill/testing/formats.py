@@ -22,6 +22,7 @@ from tokenmill.errors import InputError
 from tokenmill.reading import (
     Piece,
     Source,
+    SourceFile,
     check_fields,
     content_hasher,
     content_of,
@@ -79,6 +80,14 @@ class FormatTests:
 
     def format(self, source: Source) -> Format:
         return get_format(source.files[0].format)
+
+    def entered(self, folder: Path, entry: str) -> tuple[Source, SourceFile, Format]:
+        """The source of a new file, the file and its format. Skips the test if files are not entered like that."""
+        source = self.source(folder)
+        file, format = source.files[0], self.format(source)
+        if file.codec or format.entry(file, source) != entry:
+            pytest.skip(f"files of this format are not entered by {entry}")
+        return source, file, format
 
     def read(self, source: Source, pieces: Iterable[Piece] | None = None, block_bytes: int = 1 << 20) -> Result:
         """The documents of pieces, or of the whole file. Checks every block on the way."""
@@ -206,10 +215,7 @@ class FormatTests:
         assert text_weight(file) >= file.size > 0
 
     def test_records_start_where_it_is_said(self, tmp_path: Path) -> None:
-        source = self.source(tmp_path)
-        file, format = source.files[0], self.format(source)
-        if file.codec or format.entry(file, source) != "records":
-            pytest.skip("not entered between records")
+        source, file, format = self.entered(tmp_path, "records")
         total = self.read(source).rows
         for at in range(0, file.size + 1, 97):
             start = format.record_start(file, source, at)
@@ -218,10 +224,7 @@ class FormatTests:
             assert self.read(source, [rest]).rows == total - rows_before(rest, source)
 
     def test_parts_add_up_to_the_file(self, tmp_path: Path) -> None:
-        source = self.source(tmp_path)
-        file, format = source.files[0], self.format(source)
-        if file.codec or format.entry(file, source) != "parts":
-            pytest.skip("not entered at parts")
+        source, file, format = self.entered(tmp_path, "parts")
         parts = format.parts(file, source)
         assert sum(part.nbytes for part in parts) == pytest.approx(file.size)
         assert all(part.text > 0 for part in parts)
@@ -230,10 +233,7 @@ class FormatTests:
         assert sum(rows) == self.read(source).rows
 
     def test_the_rows_of_a_head(self, tmp_path: Path) -> None:
-        source = self.source(tmp_path)
-        file, format = source.files[0], self.format(source)
-        if file.codec or format.entry(file, source) != "head":
-            pytest.skip("not only entered at its head")
+        source, file, format = self.entered(tmp_path, "head")
         total = self.read(source).rows
         for most_bytes in (1, file.size // 2, file.size):
             head = format.head_rows(file, most_bytes)
