@@ -24,19 +24,21 @@ PROSE_AND_CODE = frozenset({
     ".cu", ".rs", ".go", ".java", ".kt", ".js", ".ts", ".jsx", ".tsx", ".rb", ".php", ".swift", ".scala", ".sh", ".sql",
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
-PROSE_FORMAT = "text"
 MOST_NESTED_LISTS = 8
 
 
-def format_of(path: str, format: str = "auto") -> tuple[str | None, str | None]:
-    """The format and codec by the name of a file: ("jsonl", "zstd") for a.jsonl.zst. None where the name does not show it."""
+def _format_of(path: str, format: str, *, prose: bool) -> tuple[str | None, str | None]:
+    """The format and codec by the name of a file: ("jsonl", "zstd") for a.jsonl.zst. None where the name does not show it.
+
+    `prose` is whether prose and code are read as text.
+    """
     suffix = _suffix(path)
     codec = CODECS.get(suffix)
     if codec:
         suffix = _suffix(path[: -len(suffix)])
     if format != "auto":
         return format, codec
-    return SUFFIXES.get(suffix) or (PROSE_FORMAT if suffix in PROSE_AND_CODE else None), codec
+    return "text" if prose and suffix in PROSE_AND_CODE else SUFFIXES.get(suffix), codec
 
 
 def _suffix(path: str) -> str:
@@ -53,8 +55,7 @@ def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Ite
     if info is not None and stat.S_ISDIR(info.st_mode):
         yield from _in_folder(os.path.abspath(item), format, left_out)
     elif info is not None:
-        path = os.path.abspath(item)
-        yield _described(path, info, format)
+        yield _described(os.path.abspath(item), info, format)
     elif item.startswith("@"):
         yield from _in_list(item[1:], format, left_out, depth)
     elif glob.has_magic(item):
@@ -66,23 +67,15 @@ def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Ite
 def _in_folder(folder: str, format: str, left_out: list[str]) -> Iterator[SourceFile]:
     for entry in _walk(folder):
         path = entry.path
-        chosen, codec = format_of(path, format)
-        if chosen is None or (format == "auto" and _is_prose_or_code(path, codec)):
-            left_out.append(path)
-            continue
+        chosen, codec = _format_of(path, format, prose=False)
         try:
-            info = entry.stat()
-        except OSError:  # a dangling link, for example: it fails by name when it is read
-            yield SourceFile(path, 0, "gone", chosen, codec)
-            continue
-        if stat.S_ISREG(info.st_mode):
-            yield SourceFile(path, info.st_size, tag_of(info), chosen, codec)
+            info = entry.stat() if chosen else None
+        except OSError:  # a dangling link, for example
+            info = None
+        if chosen is None or (info is not None and not stat.S_ISREG(info.st_mode)):
+            left_out.append(path)  # another kind of file, or a pipe, socket or device
         else:
-            left_out.append(path)  # a pipe, socket or device
-
-
-def _is_prose_or_code(path: str, codec: str | None) -> bool:
-    return _suffix(path[: path.rfind(".")] if codec else path) in PROSE_AND_CODE
+            yield _file(path, info, chosen, codec)
 
 
 def _matching(pattern: str, format: str) -> Iterator[SourceFile]:
@@ -117,7 +110,7 @@ def _in_list(path: str, format: str, left_out: list[str], depth: int) -> Iterato
 
 def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
     """A file that was named or matched by a glob. It must be readable; otherwise UsageError."""
-    chosen, codec = format_of(path, format)
+    chosen, codec = _format_of(path, format, prose=True)
     if chosen is None:
         raise UsageError(
             f"cannot tell the format of {path} from its name; pass --format {'|'.join(FORMATS)} (format=... in Python)"
@@ -126,11 +119,16 @@ def _described(path: str, info: os.stat_result | None, format: str) -> SourceFil
         raise UsageError(
             f"{path}: {chosen} files compress their content; decompress this one with the {codec} tool first"
         )
-    if info is None:
-        return SourceFile(path, 0, "gone", chosen, codec)
-    if not stat.S_ISREG(info.st_mode):
+    if info is not None and not stat.S_ISREG(info.st_mode):
         raise UsageError(f"{path} is not a regular file; pipe it in with '-' instead")
-    return SourceFile(path, info.st_size, tag_of(info), chosen, codec)
+    return _file(path, info, chosen, codec)
+
+
+def _file(path: str, info: os.stat_result | None, format: str, codec: str | None) -> SourceFile:
+    """A file that cannot be looked at, such as a dangling link, fails by name when it is read."""
+    if info is None:
+        return SourceFile(path, 0, "gone", format, codec)
+    return SourceFile(path, info.st_size, tag_of(info), format, codec)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
