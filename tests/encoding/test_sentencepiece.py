@@ -247,7 +247,6 @@ def test_special_names(train):
         (b"Hello, this is text.\n", "SentencePiece model"),
         (b'{"model": {"type": "BPE"}}', "SentencePiece model"),
         (b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "SentencePiece model"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
         (b"\x12\x02\x18\x02\x1a\x02\x18\x00", "no pieces"),
         (b"\x0a\x03\x0a\x01a\x12\x02\x18\x02\x1a\x02\x18\x00", "unknown"),
         (b"\x0a\x05\x0a\x01\xff\x18\x02\x12\x02\x18\x02\x1a\x02\x18\x00", "utf-8"),

@@ -27,8 +27,8 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.encoding.tokenizer_json import added_token
@@ -37,6 +37,7 @@ from tokenmill.errors import TokenizerError
 _SPACE = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
+_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of the file
 
 
 def tokenizer_json(model: bytes) -> str | None:
@@ -62,12 +63,9 @@ def tokenizer_json(model: bytes) -> str | None:
         body["ignore_merges"] = True
     whole = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
         "added_tokens": sorted(added, key=lambda token: int(token["id"])),
         "normalizer": steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": splitter,
-        "post_processor": None,
         "decoder": _decoder(parsed),
         "model": body,
     }
@@ -86,24 +84,24 @@ def piece_ids(model: bytes) -> dict[str, int]:
     return {name: i for i, name in enumerate(_read(model).names)}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Model:
-    """The parts of a .model file that decide ids. The defaults are those of the format."""
+    """The parts of a .model file that decide ids."""
 
-    names: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    types: list[int] = field(default_factory=list)
-    kind: int = _UNIGRAM
-    byte_fallback: bool = False
-    space_last: bool = False
-    bos: str = "<s>"
-    eos: str = "</s>"
-    charsmap: bytes = b""
-    dummy_prefix: bool = True
-    squeeze: bool = True
-    escape: bool = True
-    changes_back: bool = False
-    settings: set[int] = field(default_factory=set)
+    names: list[str]
+    scores: list[float]
+    types: list[int]
+    kind: int
+    byte_fallback: bool
+    space_last: bool
+    bos: str
+    eos: str
+    has_character_map: bool
+    dummy_prefix: bool
+    squeeze: bool
+    escape: bool
+    has_denormalizer: bool
+    has_settings: bool
 
     def of_type(self, *types: int) -> list[int]:
         return [i for i, of in enumerate(self.types) if of in types]
@@ -111,7 +109,7 @@ class _Model:
 
 def _is_expressible(model: _Model) -> bool:
     """Whether this module can convert a model with these settings."""
-    if model.kind != _BPE or model.charsmap or model.space_last or not model.escape or model.changes_back:
+    if model.kind != _BPE or model.has_character_map or model.space_last or not model.escape or model.has_denormalizer:
         return False
     if any(len(model.names[i]) == 1 for i in model.of_type(_UNKNOWN, _CONTROL, _UNUSED)):
         return False  # a character that never becomes its own piece
@@ -230,13 +228,8 @@ def _read(data: bytes) -> _Model:
     """Parse a .model file, with the checks that sentencepiece does when it loads one."""
     if not data:
         raise TokenizerError("not a SentencePiece model: the file is empty")
-    if data.startswith(b"version https://git-lfs"):
-        raise TokenizerError(
-            "not a SentencePiece model but a Git LFS pointer to one; fetch the file itself: git lfs pull"
-        )
-    model = _Model()
     try:
-        _read_model(data, model)
+        model = _parse(data)
     except (ValueError, struct.error) as error:
         raise TokenizerError(
             f"not a complete SentencePiece model ({error}); is it cut short or another kind of file?"
@@ -257,45 +250,39 @@ def _flaw(model: _Model) -> str | None:
         return f"piece {names.index('')} is empty"
     if model.byte_fallback and {names[i] for i in model.of_type(_BYTE)} != {f"<0x{byte:02X}>" for byte in range(256)}:
         return "it falls back to bytes but does not have a piece for each byte"
-    if model.settings != _SETTINGS_FIELDS.keys():
+    if not model.has_settings:
         return "it ends before its settings"
     return None
 
 
-def _read_model(data: bytes, model: _Model) -> None:
+def _parse(data: bytes) -> _Model:
+    names, scores, types = [], [], []
+    settings: dict[int, dict[int, bytes | int]] = {}
     for number, value in _fields(data):
-        if number == _PIECES:
-            name, score, piece_type = _read_piece(_message(value))
-            model.names.append(name)
-            model.scores.append(score)
-            model.types.append(piece_type)
-        elif number in _SETTINGS_FIELDS:
-            model.settings.add(number)
-            _read_settings(_message(value), _SETTINGS_FIELDS[number], model)
-        elif number == _DENORMALIZER:
-            model.changes_back = any(inner == 2 and content for inner, content in _fields(_message(value)))
-
-
-def _read_piece(message: bytes) -> tuple[str, float, int]:
-    """Name, score and type of a piece. There may be 256,000 of them, so this is not driven by a table."""
-    name, score, piece_type = "", 0.0, _NORMAL
-    for number, value in _fields(message):
-        if number == 1:
-            name = _message(value).decode()
-        elif number == 2:
-            (score,) = struct.unpack("<f", _message(value))
-        elif number == 3:
-            piece_type = _number(value)
-    return name, score, piece_type
-
-
-def _read_settings(message: bytes, table: _Table, model: _Model) -> None:
-    for number, value in _fields(message):
-        if number in table:
-            name, convert = table[number]
-            setting = convert(value)
-            if setting != "":  # an empty name of bos or eos means the default
-                setattr(model, name, setting)
+        if number == _PIECE:
+            piece = dict(_fields(_bytes(value)))
+            names.append(_bytes(piece.get(1, b"")).decode())
+            scores.append(struct.unpack("<f", _bytes(piece.get(2, bytes(4))))[0])
+            types.append(_number(piece.get(3, _NORMAL)))
+        elif number in (_TRAINER, _NORMALIZER, _DENORMALIZER):
+            settings.setdefault(number, {}).update(_fields(_bytes(value)))
+    trainer, normalizer = settings.get(_TRAINER, {}), settings.get(_NORMALIZER, {})
+    return _Model(
+        names,
+        scores,
+        types,
+        kind=_number(trainer.get(3, _UNIGRAM)),
+        byte_fallback=bool(_number(trainer.get(35, 0))),
+        space_last=bool(_number(trainer.get(24, 0))),
+        bos=_bytes(trainer.get(46, b"")).decode() or "<s>",
+        eos=_bytes(trainer.get(47, b"")).decode() or "</s>",
+        has_character_map=bool(_bytes(normalizer.get(2, b""))),
+        dummy_prefix=bool(_number(normalizer.get(3, 1))),
+        squeeze=bool(_number(normalizer.get(4, 1))),
+        escape=bool(_number(normalizer.get(5, 1))),
+        has_denormalizer=bool(settings.get(_DENORMALIZER, {}).get(2)),
+        has_settings={_TRAINER, _NORMALIZER} <= settings.keys(),
+    )
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
@@ -333,36 +320,13 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number has no end")
 
 
-def _message(value: bytes | int) -> bytes:
+def _bytes(value: bytes | int) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number where text was expected")
     return value
-
-
-def _text(value: bytes | int) -> str:
-    return _message(value).decode()
 
 
 def _number(value: bytes | int) -> int:
     if not isinstance(value, int):
         raise ValueError("text where a number was expected")
     return value
-
-
-def _flag(value: bytes | int) -> bool:
-    return bool(_number(value))
-
-
-# The settings that matter, by number: their name in _Model, and their type.
-_Table = dict[int, tuple[str, Callable[[bytes | int], Any]]]
-_PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
-_SETTINGS_FIELDS: dict[int, _Table] = {
-    _TRAINER: {
-        3: ("kind", _number),
-        24: ("space_last", _flag),
-        35: ("byte_fallback", _flag),
-        46: ("bos", _text),
-        47: ("eos", _text),
-    },
-    _NORMALIZER: {2: ("charsmap", _message), 3: ("dummy_prefix", _flag), 4: ("squeeze", _flag), 5: ("escape", _flag)},
-}
