@@ -15,7 +15,7 @@ from tokenizer_kinds import KINDS, NASTY, ids_of
 from tokenizers import models, pre_tokenizers, processors
 
 import tokenmill as tm
-from tokenmill.encoding import Encoder
+from tokenmill.encoding import Encoder, LongDocument
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import make_engine
 from tokenmill.errors import EncodingError, TokenizerError, UsageError
@@ -339,7 +339,7 @@ def test_an_id_outside_the_vocabulary_is_never_stored(tokenizer_path, token):
     with pytest.raises(EncodingError, match=str(token)):
         encoder.encode(pa.array(["a", "b"], pa.large_string()))
     with pytest.raises(EncodingError, match=str(token)):
-        encoder.long_document().finish()
+        LongDocument(encoder).finish()
 
 
 def test_the_last_id_of_the_vocabulary_is_inside(tokenizer_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -239,7 +240,7 @@ class TestBytesEngine(EngineContract):
     @pytest.fixture(scope="class", params=POLICIES)
     @classmethod
     def case(cls, request, real_texts):
-        definition = bytes_definition().with_specials(request.param)
+        definition = replace(bytes_definition(), special_tokens=request.param)
         texts = [*probes(definition), *texts_with(list(BYTE_NAMES)), *some(real_texts, 9, 8000)]
         expected = [byte_ids(text, request.param) for text in texts]
         return EngineCase(lambda: make_engine("bytes", definition), texts, expected, 259, {256, 257, 258})
@@ -247,7 +248,7 @@ class TestBytesEngine(EngineContract):
     @pytest.mark.parametrize("policy", POLICIES)
     def test_names_are_found_within_documents_and_not_across(self, policy):
         """Text is one buffer to this engine, but a name belongs to the document it stands in."""
-        engine = make_engine("bytes", bytes_definition().with_specials(policy))
+        engine = make_engine("bytes", replace(bytes_definition(), special_tokens=policy))
         pieces = [*BYTE_NAMES, "<|end", "oftext|>", "<|", "pad", "|>", "<", "a", "é中👍", ""]
 
         @settings(max_examples=200, deadline=None)

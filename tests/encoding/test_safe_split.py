@@ -20,7 +20,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 import tokenmill as tm
 from tokenmill.building.plan import Task
 from tokenmill.building.task import TaskOptions, encode_task
-from tokenmill.encoding.encoder import TooLong
+from tokenmill.encoding.encoder import LongDocument, TooLong
 from tokenmill.encoding.safe_split import last_cut, safe_rules
 from tokenmill.reading import Piece
 from tokenmill.store.facts import info
@@ -61,7 +61,7 @@ def encoder(request, encoders):
 
 def fed(encoder, data: bytes, cuts: list[int]) -> list[int]:
     """The ids of a document fed in parts."""
-    document = encoder.long_document()
+    document = LongDocument(encoder)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     parts = [document.feed(data[a:b]) for a, b in pairwise(edges)]
     return np.concatenate([*parts, document.finish()]).tolist()
@@ -126,7 +126,7 @@ def test_bos_and_eos_stand_once_around_a_document_in_parts(encoders, real_texts)
 def test_memory_is_bounded_by_the_last_cut(encoder):
     """Ids come out while a document is still coming in, so a long one is never held whole."""
     mill, _, _ = encoder
-    document = mill.long_document()
+    document = LongDocument(mill)
     given_out = sum(len(document.feed(b"some more words and\nlines of text ")) for _ in range(100))
     assert given_out > 0.9 * (given_out + len(document.finish()))
 
@@ -420,7 +420,7 @@ def test_a_document_without_a_cut_is_held_only_so_far(encoders, monkeypatch):
     """The bound is on what is held: a document may be as long as it likes if it can be cut."""
     monkeypatch.setattr("tokenmill.encoding.encoder.UNCUT_BYTES", 1000)
     mill, _, _ = encoders["shipped"]
-    document = mill.long_document()
+    document = LongDocument(mill)
     for _ in range(100):
         document.feed(b"word after word " * 10)
     document.feed(b"x" * 900)

@@ -24,7 +24,7 @@ from tokenizers import AddedToken, models, pre_tokenizers, processors
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.documents import text_array
-from tokenmill.encoding import Encoder
+from tokenmill.encoding import Encoder, LongDocument
 from tokenmill.encoding.safe_split import safe_rules
 from tokenmill.errors import DocumentError, MismatchError
 from tokenmill.events import Event
@@ -774,7 +774,7 @@ def test_parts_of_a_document_make_the_whole(in_parts, name, policy):
     @example("zz\nzz<s>ab", [5])  # of the first part no id comes, and then the document begins with bos
     def check(text, cuts):
         whole = encoder.encode(text_array([text]))
-        data, document = text.encode(), encoder.long_document()
+        data, document = text.encode(), LongDocument(encoder)
         edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
         parts = [document.feed(data[a:b]) for a, b in pairwise(edges)]
         assert np.concatenate([*parts, document.finish()]).tolist() == whole.ids.tolist()

@@ -94,7 +94,7 @@ class LongDocuments:
 
     def _add_part(self, value: pa.LargeStringArray, counts: PieceCounts, *, is_last: bool) -> None:
         if self._open is None:
-            self._open = _OpenDocument(self._encoder.long_document(), self._writer.mark())
+            self._open = _OpenDocument(LongDocument(self._encoder), self._writer.mark())
         self._open.nbytes += text_bytes(value)
         before = self._writer.tokens
         self._feed(self._open, value, is_last=is_last)

@@ -62,19 +62,13 @@ def _checked(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
-    facts = _facts(found, "text" if policy == "text" else "parse")
-    if found.definition is not None:
-        files, python_class = found.definition.files, found.definition.python_class
-    else:
-        files, python_class = found.files if facts["own_files"] else {}, None
-    definition = Definition(
-        facts["json"],
-        facts["reference"],
-        files,
-        "text" if policy == "text" else "parse",
-        _with_usual_names(facts["special"], facts["added"]),
-        python_class,
-    )
+    applied = "text" if policy == "text" else "parse"
+    facts = _facts(found, applied)
+    definition = found.definition
+    if definition is None:
+        definition = Definition(facts["json"], facts["reference"], {} if found.kind == "json" else found.files)
+    special = _with_usual_names(facts["special"], facts["added"])
+    definition = replace(definition, special_tokens=applied, special=special)
     return Tokenizer(
         definition,
         found.name,
@@ -115,7 +109,7 @@ def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:
 
 
 def _parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
-    definition = define(found).with_specials(policy)
+    definition = replace(define(found), special_tokens=policy)
     if definition.json is None:
         vocabulary = make_reference(definition, found.live).vocabulary()
     else:
@@ -125,7 +119,6 @@ def _parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     return {
         "json": definition.json,
         "reference": definition.reference,
-        "own_files": bool(definition.files),
         "special": {**definition.special, **found.special},
         "fingerprint": definition.fingerprint,
         **asdict(vocabulary),

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encoding.tokenizer_json import byte_alphabet, steps
+from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_level_bytes, steps, steps_before_model
 from tokenmill.errors import TokenizerError, UsageError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
@@ -36,7 +36,6 @@ Ids = Sequence[int] | npt.NDArray[np.integer]
 # processor's cache: several times faster than one gather over ten million ids.
 _IDS_PER_GATHER = 1 << 16
 _MARK = "▁"
-_BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 class Decoder:
@@ -62,14 +61,14 @@ class Decoder:
         """
         if not self._table.exact:
             return self.text(ids, start, stop).encode()
-        first, part = _range(ids, start, stop, self._table.size)
+        first, part = id_range(ids, start, stop, self._table.size)
         return b"".join(self._table.gather(part, first))
 
     def text(self, ids: Ids, start: int = 0, stop: int | None = None) -> str:
         """`bytes` as text. Invalid UTF-8, such as half a character at an end of the range, becomes U+FFFD."""
         if self._table.exact:
             return self.bytes(ids, start, stop).decode("utf-8", "replace")
-        first, part = _range(ids, start, stop, self._table.size)
+        first, part = id_range(ids, start, stop, self._table.size)
         self._table.check(part, first)
         return str(self._reference.decode(part.tolist(), skip_special_tokens=False))
 
@@ -87,38 +86,25 @@ class Decoder:
             raise TokenizerError(f"tokenizers cannot load the tokenizer to decode with: {str(error)[:200]}") from error
 
 
-@dataclass(frozen=True)
 class _Table:
     """The bytes of all tokens concatenated: those of token i are the lengths[i] bytes from offsets[i].
 
-    `holes` are the ids below the vocabulary's size that no token has, `marked` the tokens whose first byte is a space
-    that is removed at the start of a document. If `exact` is False there are no bytes, only ids to check.
+    `contents` are the bytes of each token; None for ids that no token has. `marked` are the tokens whose first byte is a
+    space that is removed at the start of a document. If `exact` is False there are no bytes, only ids to check.
     """
 
-    exact: bool
-    data: npt.NDArray[np.uint8]
-    offsets: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    holes: npt.NDArray[np.bool_] | None
-    marked: frozenset[int]
-
-    @classmethod
-    def of(cls, contents: list[builtins.bytes | None], *, exact: bool, marked: frozenset[int]) -> _Table:
-        """A table of the bytes of each token; None for ids that no token has."""
-        lengths = np.fromiter((len(content or b"") for content in contents), np.int64, len(contents))
-        holes = np.fromiter((content is None for content in contents), np.bool_, len(contents))
-        return cls(
-            exact=exact,
-            data=np.frombuffer(b"".join(content or b"" for content in contents), np.uint8),
-            offsets=np.cumsum(lengths) - lengths,
-            lengths=lengths,
-            holes=holes if holes.any() else None,
-            marked=marked,
-        )
+    def __init__(self, contents: list[builtins.bytes | None], marked: frozenset[int], *, exact: bool) -> None:
+        self.exact = exact
+        self._marked = marked
+        self._data = np.frombuffer(b"".join(content or b"" for content in contents), np.uint8)
+        self._lengths = np.fromiter((len(content or b"") for content in contents), np.int64, len(contents))
+        self._offsets = np.cumsum(self._lengths) - self._lengths
+        self._is_hole = np.fromiter((content is None for content in contents), np.bool_, len(contents))
+        self._has_holes = bool(self._is_hole.any())
 
     @property
     def size(self) -> int:
-        return len(self.lengths)
+        return len(self._lengths)
 
     def gather(self, ids: npt.NDArray[np.integer], first: int) -> Iterator[bytes]:
         """The bytes of ids. `first` is the position of the first one in the document."""
@@ -126,24 +112,19 @@ class _Table:
             part = ids[at : at + _IDS_PER_GATHER]
             self.check(part, first + at)
             part = part.astype(np.intp)
-            lengths = self.lengths[part]
+            lengths = self._lengths[part]
             ends = np.cumsum(lengths)
             # The distance from a byte of the result to its place in `data` is the same for all bytes of a token.
-            places = np.repeat(self.offsets[part] - (ends - lengths), lengths)
+            places = np.repeat(self._offsets[part] - (ends - lengths), lengths)
             places += np.arange(len(places))
-            gathered = self.data.take(places).tobytes()
-            yield gathered[1:] if first + at == 0 and int(part[0]) in self.marked else gathered
+            gathered = self._data.take(places).tobytes()
+            yield gathered[1:] if first + at == 0 and int(part[0]) in self._marked else gathered
 
     def check(self, ids: npt.NDArray[np.integer], first: int) -> None:
-        """Raise UsageError for ids that no token has."""
-        if len(ids) == 0:
-            return
-        if int(ids.max()) >= self.size or int(ids.min()) < 0:
-            at = int(np.flatnonzero((ids >= self.size) | (ids < 0))[0])
-            raise _outside(first + at, int(ids[at]), self.size)
-        if self.holes is not None:
-            at = int(self.holes[ids].argmax())
-            if self.holes[ids[at]]:
+        """Raise UsageError for ids below `size` that no token has."""
+        if self._has_holes and len(ids):
+            at = int(self._is_hole[ids].argmax())
+            if self._is_hole[ids[at]]:
                 raise UsageError(
                     f"ids[{first + at}] is {int(ids[at])}, an id that no token of this vocabulary of {self.size} has;"
                     " do the ids come from another tokenizer?"
@@ -156,8 +137,11 @@ def _outside(position: int, value: int, size: int) -> UsageError:
     )
 
 
-def _range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.NDArray[np.integer]]:
-    """The position of the first token of a range, and its ids as an array, without a copy if `ids` is an array."""
+def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.NDArray[np.integer]]:
+    """The position of the first token of a range, and its ids as an array, without a copy if `ids` is an array.
+
+    Raises UsageError unless all of them are integers from 0 to size - 1.
+    """
     first, last, _ = slice(start, stop).indices(len(ids))
     try:
         part = np.asarray(ids[first:last])
@@ -170,12 +154,15 @@ def _range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.
     if len(part) == 0:
         return first, np.empty(0, np.int64)
     if part.dtype.kind in "iu":
+        if int(part.max()) >= size or int(part.min()) < 0:
+            at = int(np.flatnonzero((part >= size) | (part < 0))[0])
+            raise _outside(first + at, int(part[at]), size)
         return first, part
     # No integers for numpy: another type, or an integer too large for any dtype. Find out which, and where.
     for position, value in enumerate(ids[first:last], first):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
             raise UsageError(f"ids[{position}] is {value!r}, not a token id: ids must be integers")
-        if not 0 <= value < 1 << 63:
+        if not 0 <= value < size:
             raise _outside(position, int(value), size)
     return first, part.astype(np.int64)
 
@@ -200,7 +187,7 @@ def _make_table(tokenizer_json: str) -> _Table:
         marked = frozenset(n for n, token in tokens.items() if spelling.adds_mark(token) and n not in literal)
     size = max(contents, default=-1) + 1
     ordered = [contents.get(i) for i in range(size)]  # None: no token has this id
-    return _Table.of(ordered, exact=spelling is not None, marked=marked)
+    return _Table(ordered, marked, exact=spelling is not None)
 
 
 def _vocabulary(vocab: dict[str, int] | list[list[Any]]) -> dict[int, str]:
@@ -237,8 +224,8 @@ class _Spelling:
 
     def read_literal(self, name: str, in_model: str | None) -> bytes:
         """The bytes of an added token. Byte tokens that are listed as special are still produced for bytes."""
-        if self.has_byte_tokens and in_model == name and name in _BYTE_TOKENS:
-            return _BYTE_TOKENS[name]
+        if self.has_byte_tokens and in_model == name and name in BYTE_TOKENS:
+            return BYTE_TOKENS[name]
         return name.encode()
 
     def adds_mark(self, token: str) -> bool:
@@ -254,18 +241,18 @@ def _spelling(config: dict[str, Any]) -> _Spelling | None:
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return None  # tokens are joined into words by rules
     decoder = steps(config.get("decoder"), "decoders")
-    before = steps(config.get("normalizer"), "normalizers") + steps(config.get("pre_tokenizer"), "pretokenizers")
+    before = steps_before_model(config)
     kinds = [step["type"] for step in decoder or before]
     if "ByteLevel" in kinds and (not decoder or set(kinds) <= {"ByteLevel", "Fuse"}):
-        return _Spelling(_read_alphabet)
+        return _Spelling(byte_level_bytes)
     mark = _decoder_mark(decoder) if decoder else _encoder_mark(before)
     if mark is None:
         return None
     has_byte_tokens = "ByteFallback" in kinds or bool(model.get("byte_fallback"))
 
     def read(token: str) -> bytes:
-        if has_byte_tokens and token in _BYTE_TOKENS:
-            return _BYTE_TOKENS[token]
+        if has_byte_tokens and token in BYTE_TOKENS:
+            return BYTE_TOKENS[token]
         return token.replace(mark, " ").encode()
 
     return _Spelling(read, has_byte_tokens, mark if _adds_mark(before, mark) else None)
@@ -315,14 +302,3 @@ def _adds_mark(before: list[dict[str, Any]], mark: str) -> bool:
         if step["type"] == "Metaspace" and step.get("prepend_scheme", never) != "never":
             return True
     return False
-
-
-_ALPHABET = {character: byte for byte, character in enumerate(byte_alphabet())}
-
-
-def _read_alphabet(token: str) -> bytes:
-    """The bytes of a byte-level token. A token with a character outside the alphabet is its own text."""
-    try:
-        return bytes([_ALPHABET[character] for character in token])
-    except KeyError:
-        return token.encode()

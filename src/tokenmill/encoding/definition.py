@@ -12,20 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 from tokenmill.encoding.conversion.tiktoken_patterns import is_well_known
-from tokenmill.encoding.tokenizer_json import (
-    added_token,
-    byte_alphabet,
-    effective,
-    what_decides_ids,
-    without_specials,
-)
+from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, effective, what_decides_ids, without_specials
 from tokenmill.errors import TokenizerError
 
 SPECIALS = ("parse", "text", "error")
@@ -68,24 +62,14 @@ class Definition:
         """A digest of everything that decides ids, and of nothing else: no name, no path, no date."""
         if self.reference in ("tokenizers", "tiktoken") and self.json is not None:
             decides: Any = what_decides_ids(self.json)
-            pattern = self._own_pattern()
-            decides = [decides, pattern] if pattern is not None else decides
+            if self.reference == "tiktoken":
+                pattern = Ranks.from_files(self.files).pattern
+                decides = decides if is_well_known(pattern) else [decides, pattern]
         else:
             contents = {name: hashlib.sha256(raw).hexdigest() for name, raw in self.files.items()}
             decides = [self.reference, self.python_class, contents]
         policy = [] if self.special_tokens == "parse" else [self.special_tokens]
         return hashlib.sha256(json.dumps([decides, *policy], sort_keys=True).encode()).hexdigest()[:32]
-
-    def _own_pattern(self) -> str | None:
-        """The pattern of a tiktoken encoding, unless the tokenizer.json is known to have an equivalent one."""
-        if self.reference != "tiktoken":
-            return None
-        pattern = Ranks.from_files(self.files).pattern
-        return None if is_well_known(pattern) else pattern
-
-    def with_specials(self, policy: str) -> Definition:
-        """The same tokenizer with another policy for special tokens."""
-        return self if policy == self.special_tokens else replace(self, special_tokens=policy)
 
     def contents(self) -> dict[str, bytes]:
         """Files by name, which `load_definition` reads and which a store contains."""

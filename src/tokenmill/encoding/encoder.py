@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from tokenmill.documents import Tokens, text_offsets
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import Engine, Ids, Offsets, check_shape, make_engine
+from tokenmill.encoding.engines import check_shape, make_engine
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets
 from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, last_cut, safe_rules
 from tokenmill.errors import EncodingError
@@ -61,7 +63,6 @@ class Encoder:
             if definition.special_tokens == "text"
             else _SpecialIds(special_ids, vocab_size)
         )
-        self._rules: list[Rule] | None = None
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
         """Encode whole documents. The result has every id, including `bos` and `eos`, in the dtype of the store."""
@@ -92,10 +93,6 @@ class Encoder:
         first = ids[np.minimum(offsets[:-1], max(len(ids) - 1, 0))] if len(ids) else np.zeros(len(lengths), np.uint32)
         return np.where((lengths > 0) & (first == self.bos_id), 0, 1)
 
-    def long_document(self) -> LongDocument:
-        """Start a document that arrives in parts."""
-        return LongDocument(self)
-
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
         self.engine = self._make()
@@ -103,16 +100,14 @@ class Encoder:
     def _make(self) -> Engine:
         return guarded(make_engine(self._engine_name, self._definition, self._live), self._definition, self._guard)
 
-    @property
+    @cached_property
     def rules(self) -> list[Rule]:
-        """Where documents can be split; proved on first use. Empty unless the tokenizer.json defines the ids."""
-        if self._rules is None:
-            self._rules = []
-            if self._definition.reference == "tokenizers":  # for every engine, so that all split alike
-                import tokenizers
+        """Where documents can be split, whatever the engine. Empty unless the tokenizer.json defines the ids."""
+        if self._definition.reference != "tokenizers":
+            return []
+        import tokenizers
 
-                self._rules = safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))
-        return self._rules
+        return safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))
 
     def run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         """Call the engine. Raises EngineFailure if it fails, EncodingError if its result cannot be right."""
@@ -195,7 +190,7 @@ class _SpecialIds:
     def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
         if not len(ids) or (int(ids.min()) > self._low and int(ids.max()) < self._high):
             return np.empty(0, np.int64)
-        return _documents_of(np.flatnonzero(self._is_special[ids]), offsets)
+        return np.unique(np.searchsorted(offsets, np.flatnonzero(self._is_special[ids]), "right") - 1)
 
 
 class _SpecialNames:
@@ -221,11 +216,6 @@ class _SpecialNames:
                 if match.end() <= at or self._pattern.search(raw, match.start(), at):
                     documents.append(document)
         return np.array(documents, np.int64)
-
-
-def _documents_of(positions: Offsets, offsets: Offsets) -> Offsets:
-    """The documents that contain these positions."""
-    return np.unique(np.searchsorted(offsets, positions, "right") - 1)
 
 
 def _one_document(data: bytes) -> pa.LargeStringArray:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tokenmill.encoding.tokenizer_json import steps
+from tokenmill.encoding.tokenizer_json import steps_before_model
 
 _ALPHABET = ("a", "Z", "7", " ", "\n", "\r", "\t", ".", "'", "_", "中", "é", "\u0301", "👍")
 # Kinds of normalizers and pre-tokenizers that depend only on a character and its neighbours.
@@ -95,8 +95,7 @@ def _may_span(tokenizer: Any, rule: Rule) -> bool:
 
 def _is_local(tokenizer: Any) -> bool:
     """Whether the normalizer and the pre-tokenizer depend only on a character and its neighbours."""
-    config = json.loads(tokenizer.to_str())
-    before = steps(config.get("normalizer"), "normalizers") + steps(config.get("pre_tokenizer"), "pretokenizers")
+    before = steps_before_model(json.loads(tokenizer.to_str()))
     return all(step["type"] in _LOCAL and _is_local_pattern(step.get("pattern")) for step in before)
 
 

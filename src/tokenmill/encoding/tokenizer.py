@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.documents import text_array
-from tokenmill.encoding.decoder import Decoder
+from tokenmill.encoding.decoder import Decoder, id_range
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
-from tokenmill.encoding.engines import EngineTraits, ReferenceEngine, engine_traits, make_reference
+from tokenmill.encoding.engines import engine_traits, make_reference
+from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
 from tokenmill.encoding.selection.choosing import choose
 from tokenmill.encoding.selection.slow_tokenizers import choose_slow
 from tokenmill.encoding.selection.verdicts import Choice
@@ -128,7 +129,8 @@ class Tokenizer:
     def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes of a document's ids from `start` to `stop`; exact for byte-level tokenizers."""
         if self._decoder is None:
-            return self._reference.decode_bytes([int(i) for i in ids[start:stop]])
+            _, part = id_range(ids, start, stop, self.vocab_size)
+            return self._reference.decode_bytes(part.tolist())
         return self._decoder.bytes(ids, start, stop)
 
     def token_name(self, token: int | None) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from tokenmill.errors import TokenizerError
 
+BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+
 
 def effective(path: str, raw: bytes) -> str:
     """Remove truncation, padding, dropout and the post-processor; return the JSON as `tokenizers` writes it.
@@ -52,6 +54,11 @@ def steps(config: dict[str, Any] | None, sequence_key: str) -> list[dict[str, An
     return [config]
 
 
+def steps_before_model(parsed: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the normalizer and the pre-tokenizer."""
+    return steps(parsed.get("normalizer"), "normalizers") + steps(parsed.get("pre_tokenizer"), "pretokenizers")
+
+
 @cache
 def byte_alphabet() -> str:
     """The character for each byte in a byte-level vocabulary: itself if it is printable, otherwise one past 255."""
@@ -60,21 +67,29 @@ def byte_alphabet() -> str:
     return "".join(chr(i) if i in printable else chr(next(replacements)) for i in range(256))
 
 
+_BYTE_OF = {character: byte for byte, character in enumerate(byte_alphabet())}
+
+
+def byte_level_bytes(token: str) -> bytes:
+    """The bytes of a byte-level token. A token with a character outside the alphabet is its own text."""
+    try:
+        return bytes([_BYTE_OF[character] for character in token])
+    except KeyError:
+        return token.encode()
+
+
 def special_names(parsed: dict[str, Any]) -> list[str]:
     """The names of the special tokens, except those that a model produces for unknown text: the unknown token and bytes."""
-    produced = {unknown_token(parsed)}
+    produced = {_unknown_token(parsed["model"])}
     if parsed["model"].get("byte_fallback"):
-        produced |= {f"<0x{byte:02X}>" for byte in range(256)}
+        produced |= BYTE_TOKENS.keys()
     return [t["content"] for t in parsed["added_tokens"] or () if t["special"] and t["content"] not in produced]
 
 
-def unknown_token(parsed: dict[str, Any]) -> str | None:
-    """The name of the token that a model produces for unknown text."""
-    model = parsed["model"]
+def _unknown_token(model: dict[str, Any]) -> str | None:
     if model.get("unk_id") is not None and isinstance(model["vocab"], list):
         return str(model["vocab"][model["unk_id"]][0])
-    name = model.get("unk_token")
-    return None if name is None else str(name)
+    return model.get("unk_token")
 
 
 def without_specials(body: str) -> str:

@@ -27,7 +27,7 @@ from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed, TaskAdvanced, TaskEnded
 from tokenmill.building.spot_check import Sample
 from tokenmill.building.task_context import TaskContext, TaskResult
-from tokenmill.encoding.engines import ONE_THREAD
+from tokenmill.encoding.engines.base import ONE_THREAD
 from tokenmill.events import DocumentCrashed, Listener, WorkerDied, WorkerRecycled
 from tokenmill.formatting import human, some
 

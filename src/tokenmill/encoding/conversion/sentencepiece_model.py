@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.encoding.tokenizer_json import added_token
+from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, added_token
 from tokenmill.errors import TokenizerError
 
 _SPACE = "▁"
@@ -248,7 +248,7 @@ def _flaw(model: _Model) -> str | None:
         return f"it has {types.count(_UNKNOWN)} unknown pieces instead of one"
     if "" in names:
         return f"piece {names.index('')} is empty"
-    if model.byte_fallback and {names[i] for i in model.of_type(_BYTE)} != {f"<0x{byte:02X}>" for byte in range(256)}:
+    if model.byte_fallback and {names[i] for i in model.of_type(_BYTE)} != BYTE_TOKENS.keys():
         return "it falls back to bytes but does not have a piece for each byte"
     if not model.has_settings:
         return "it ends before its settings"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.conversion.tiktoken_patterns import CL100K_QUICK, GPT2_QUICK, O200K, QWEN, pre_tokenizer
+from tokenmill.encoding.libraries import import_library
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet
 from tokenmill.errors import TokenizerError
 
@@ -96,7 +97,7 @@ class Ranks:
 
     def encoding(self) -> tiktoken.Encoding:
         """Construct the tiktoken encoding. About 0.15 s for 100,000 ranks."""
-        module = _import_tiktoken()
+        module = import_library("tiktoken")
         try:
             made: tiktoken.Encoding = module.Encoding(
                 self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens=self.special
@@ -108,7 +109,7 @@ class Ranks:
 
 def named(name: str) -> Ranks:
     """Load an encoding of tiktoken by name. tiktoken downloads its ranks on first use."""
-    module = _import_tiktoken()
+    module = import_library("tiktoken")
     known = module.list_encoding_names()
     if name not in known:
         raise TokenizerError(f"tiktoken has no encoding {name!r}; it has {', '.join(sorted(known))}")
@@ -198,12 +199,8 @@ def tokenizer_json(ranks: Ranks) -> str:
     return json.dumps(
         {
             "version": "1.0",
-            "truncation": None,
-            "padding": None,
             "added_tokens": [added_token(number, name, special=True) for number, name in sorted(special.items())],
-            "normalizer": None,
             "pre_tokenizer": pre_tokenizer(ranks.name, ranks.pattern, ranks.ranks),
-            "post_processor": None,
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": model,
         },
@@ -322,13 +319,3 @@ def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
         names = (end, "<|im_start|>", "<|im_end|>", *(f"<|extra_{place}|>" for place in range(205)))
         return "qwen", QWEN, {name: 151643 + place for place, name in enumerate(names)}
     return None
-
-
-def _import_tiktoken() -> Any:
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise TokenizerError(
-            f"tiktoken is needed for this tokenizer ({error}): pip install 'tokenmill[tiktoken]'"
-        ) from error
-    return tiktoken

@@ -8,27 +8,11 @@ from typing import Any
 import numpy as np
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.base import ONE_THREAD, Engine, EngineTraits, Ids, Offsets, ReferenceEngine
+from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
 from tokenmill.encoding.engines.fast import BytesEngine, FastokensEngine, GigatokenEngine, TokieEngine
 from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
 from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
 from tokenmill.errors import EncodingError
-
-__all__ = [
-    "ENGINES",
-    "ONE_THREAD",
-    "Engine",
-    "EngineTraits",
-    "Ids",
-    "Offsets",
-    "ReferenceEngine",
-    "check_shape",
-    "engine_traits",
-    "engine_version",
-    "make_engine",
-    "make_reference",
-    "runners",
-]
 
 _FAST = (GigatokenEngine, FastokensEngine, TokieEngine)
 _REFERENCES = (TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine)

@@ -7,7 +7,6 @@ around the documents. Only the reference engine of a tokenizer is trusted; every
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.errors import TokenizerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,11 +110,3 @@ def flatten(documents: Iterable[list[int]]) -> tuple[Ids, Offsets]:
     arrays = [np.asarray(ids, np.uint32) for ids in documents]
     offsets = offsets_of([len(array) for array in arrays])
     return np.concatenate(arrays) if arrays else np.empty(0, np.uint32), offsets
-
-
-def import_library(module: str, needed_by: str = "this tokenizer") -> Any:
-    """Import an optional library. Each is installed by the extra of the same name."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise TokenizerError(f"{needed_by} needs {module} ({error}): pip install 'tokenmill[{module}]'") from error

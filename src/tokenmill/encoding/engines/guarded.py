@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ class GuardedEngine(Engine):
         slow, slow_offsets = self._reference.encode(_take(values, documents))
         lengths = np.empty(len(values), np.int64)
         lengths[~is_guarded], lengths[is_guarded] = np.diff(fast_offsets), np.diff(slow_offsets)
-        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+        offsets = offsets_of(lengths)
         ids = np.empty(int(offsets[-1]), np.uint32)
         from_reference = np.repeat(is_guarded, lengths)
         ids[~from_reference], ids[from_reference] = fast, slow

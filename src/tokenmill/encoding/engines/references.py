@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, ReferenceEngine, Vocabulary, flatten, import_library
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
+from tokenmill.encoding.libraries import import_library
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.base import (
-    EngineTraits,
-    Ids,
-    Offsets,
-    ReferenceEngine,
-    Vocabulary,
-    flatten,
-    import_library,
-)
+from tokenmill.encoding.engines.base import EngineTraits, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
+from tokenmill.encoding.libraries import quiet_transformers
 from tokenmill.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -36,12 +26,8 @@ class PythonEngine(ReferenceEngine):
     library = "transformers"
     traits = EngineTraits(is_slow=True)
 
-    def __init__(self, definition: Definition) -> None:
-        with quiet_transformers():
-            self._use(_load(definition), definition)
-
-    def _use(self, tokenizer: Any, definition: Definition) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, definition: Definition, tokenizer: Any = None) -> None:
+        self._tokenizer = _load(definition) if tokenizer is None else tokenizer
         self._options = {"add_special_tokens": False}
         if definition.special_tokens != "parse":
             self._options["split_special_tokens"] = True
@@ -69,46 +55,17 @@ class LiveEngine(PythonEngine):
     name = "live"
     traits = EngineTraits(is_slow=True, processes=0)
 
-    def __init__(self, definition: Definition, tokenizer: Any) -> None:
-        self._use(tokenizer, definition)
-
 
 def _load(definition: Definition) -> Any:
     """Load the tokenizer from the files of its definition."""
     module, _, name = (definition.python_class or "").partition(":")
-    base = import_library("transformers").PreTrainedTokenizerBase
-    try:
-        loaded_class = getattr(importlib.import_module(module), name)
-        if module == "__main__" or not issubclass(loaded_class, base):
-            raise TypeError(f"{name} of {module} cannot be imported by another process")
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise TokenizerError(f"cannot import its class {definition.python_class}: {error}") from error
-    with tempfile.TemporaryDirectory() as folder:
+    with quiet_transformers() as transformers, tempfile.TemporaryDirectory() as folder:
+        try:
+            loaded_class = getattr(importlib.import_module(module), name)
+            if module == "__main__" or not issubclass(loaded_class, transformers.PreTrainedTokenizerBase):
+                raise TypeError(f"{name} of {module} cannot be imported by another process")
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise TokenizerError(f"cannot import its class {definition.python_class}: {error}") from error
         for file, content in definition.files.items():
             (Path(folder) / file).write_bytes(content)
         return loaded_class.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-
-
-@contextmanager
-def quiet_transformers(needed_by: str = "this tokenizer") -> Iterator[Any]:
-    """Import transformers and hide its warnings while it is in use here, such as the one that PyTorch is not installed.
-
-    If the user has changed the level of its logger, that level is kept.
-    """
-    logger = logging.getLogger("transformers")
-    logger.addFilter(_is_error)
-    try:
-        module = import_library("transformers", needed_by)
-    finally:
-        logger.removeFilter(_is_error)
-    level = logger.level
-    if level == logging.WARNING:  # the default
-        logger.setLevel(logging.ERROR)
-    try:
-        yield module
-    finally:
-        logger.setLevel(level)
-
-
-def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.WARNING

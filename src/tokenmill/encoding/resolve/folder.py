@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenmill.encoding.conversion.sentencepiece_model import piece_ids
 from tokenmill.encoding.conversion.tiktoken_bpe import from_rank_file, looks_like_ranks
 from tokenmill.encoding.definition import load_definition
-from tokenmill.encoding.engines.transformers_slow import quiet_transformers
+from tokenmill.encoding.libraries import quiet_transformers
 from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config, read_file
 from tokenmill.encoding.resolve.objects import from_transformers
 from tokenmill.errors import TokenizerError
@@ -33,7 +33,7 @@ def from_folder(name: str, folder: Path) -> TokenizerFiles:
     if models:
         model = from_file(name, models[0])
         if model.kind != "sentencepiece" or _is_complete(model.files["tokenizer.model"], folder):
-            return replace(model, special={**model.special, **special})
+            return replace(model, special=special)
     if _has_code(folder):
         raise TokenizerError(
             f"{name} comes with tokenizer code of its own, and has no tokenizer.json. tokenmill never runs such code"

@@ -46,7 +46,6 @@ _PART = r"\w(?:[\w.-]{0,94}\w)?"
 _NAME = re.compile(rf"(?P<name>(?:{_PART}/)?{_PART})(?:@(?P<revision>\w[^\s~^:?*\[\x00-\x1f\x7f]*))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LIST_SECONDS = 10.0  # seconds for the list of files
 
 
 def hub_name(spec: str) -> tuple[str, str | None] | None:
@@ -173,7 +172,7 @@ def _listing(name: str, commit: str) -> set[str] | None:
     from huggingface_hub import HfApi
 
     try:
-        siblings = HfApi().model_info(name, revision=commit, timeout=_LIST_SECONDS).siblings
+        siblings = HfApi().model_info(name, revision=commit, timeout=10.0).siblings
     except Exception:  # a mirror may only serve files; then the usual names are tried
         return None
     return {entry.rfilename for entry in siblings} if siblings else None

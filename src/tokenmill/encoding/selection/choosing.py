@@ -12,7 +12,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.encoding.definition import Definition
@@ -30,27 +29,11 @@ CODE_CHARACTERS = 4_000_000  # the sample where there is no corpus
 CORPUS_PROBES = 500_000  # characters of the corpus that the reference encodes, about
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The texts for a race: of a corpus, which provides probes as well, or of code where there is no corpus."""
-
-    corpus: Sequence[str] | Callable[[], Sequence[str]] | None
-
-    def __str__(self) -> str:
-        return "a sample of code" if self.corpus is None else "a sample of this corpus"
-
-    def texts(self) -> list[str]:
-        if self.corpus is None:
-            return _code()
-        return list(self.corpus() if callable(self.corpus) else self.corpus)
+# Documents for probes and the race. None: there is no corpus, and the race is on a sample of code.
+Corpus = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
-def choose(
-    definition: Definition,
-    corpus: Sequence[str] | Callable[[], Sequence[str]] | None = None,
-    wanted: str = "auto",
-    corpus_key: str = "",
-) -> Choice:
+def choose(definition: Definition, corpus: Corpus = None, wanted: str = "auto", corpus_key: str = "") -> Choice:
     """Return the fastest engine proved for this tokenizer, on a sample of a corpus if one is given.
 
     `corpus_key` identifies the corpus in the cache; without one, a race on a corpus is not cached. A sample given as a
@@ -65,20 +48,19 @@ def choose(
     if wanted not in ("auto", *names):
         raise TokenizerError(f"engine={wanted!r} cannot run this tokenizer; these may: {', '.join(names)}")
     if wanted != "auto":
-        return _prove(definition, wanted, _Sample(corpus))
+        return _prove(definition, wanted, corpus)
     race_key = None
     if corpus is None or corpus_key:
         race_key = " ".join([corpus_key, *(f"{name} {engine_version(name)}" for name in names)])
-    return _race_all(definition, names, _Sample(corpus), race_key)
+    return _race_all(definition, names, corpus, race_key)
 
 
-def _prove(definition: Definition, engine: str, sample: _Sample) -> Choice:
+def _prove(definition: Definition, engine: str, corpus: Corpus) -> Choice:
     """Use this engine if it agrees with the reference. There is no race."""
     cache = VerdictCache(definition)
     verdict = cache.verdict(engine)
     if verdict is None:
-        texts = [] if sample.corpus is None else sample.texts()
-        [verdict], _ = _hold_trials(definition, cache, {engine: None}, texts, [])
+        [verdict], _ = _hold_trials(definition, cache, {engine: None}, _documents(corpus), [])
         cache.save()
     if not verdict.agrees:
         raise TokenizerError(
@@ -87,18 +69,22 @@ def _prove(definition: Definition, engine: str, sample: _Sample) -> Choice:
     return Choice(engine, engine_version(engine), verdict.why, verdict.guard, (verdict,))
 
 
-def _race_all(definition: Definition, names: list[str], sample: _Sample, race_key: str | None) -> Choice:
+def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key: str | None) -> Choice:
     """Use the fastest of all engines that agree with the reference. What is in the cache is not found out again."""
     cache = VerdictCache(definition)
     cached = {name: cache.verdict(name) for name in names if name != definition.reference}
     verdicts = [verdict for verdict in cached.values() if verdict is not None]
     rates = None if race_key is None else cache.race(race_key)
     if cached and (rates is None or len(verdicts) < len(cached)):
-        texts = sample.texts()
-        corpus = [] if sample.corpus is None else texts
-        verdicts, rates = _hold_trials(definition, cache, cached, corpus, texts)
+        documents = _documents(corpus)
+        verdicts, rates = _hold_trials(definition, cache, cached, documents, _code() if corpus is None else documents)
         cache.save(race_key, rates)
-    return _fastest(definition.reference, verdicts, rates or {}, str(sample))
+    where = "a sample of code" if corpus is None else "a sample of this corpus"
+    return _fastest(definition.reference, verdicts, rates or {}, where)
+
+
+def _documents(corpus: Corpus) -> list[str]:
+    return list(corpus() if callable(corpus) else corpus or ())
 
 
 def _hold_trials(
@@ -121,8 +107,7 @@ def _hold_trials(
         definition.save(folder)
         reference = stack.enter_context(Trial(definition.reference, folder))
         trials = {name: stack.enter_context(Trial(name, folder)) for name in names}
-        judge = _Judge(definition, suite, reference, folder)
-        judge.start(trials.values())
+        judge = _Judge(definition, suite, reference, trials.values(), folder)
         for name, trial in trials.items():
             verdicts[name] = judge.verdict(trial, cached[name])
             if not trial.passing:
@@ -136,19 +121,18 @@ def _hold_trials(
 class _Judge:
     """Compares the ids of engines with those of the reference."""
 
-    def __init__(self, definition: Definition, suite: list[str], reference: Trial, folder: Path) -> None:
-        self._definition, self._suite, self._reference, self._folder = definition, suite, reference, folder
-
-    def start(self, trials: Iterable[Trial]) -> None:
+    def __init__(
+        self, definition: Definition, suite: list[str], reference: Trial, trials: Iterable[Trial], folder: Path
+    ) -> None:
         """Let all engines encode the suite at the same time, and wait for the reference."""
-        path = self._folder / "suite.arrow"
-        write_texts(path, self._suite)
-        for trial in (self._reference, *trials):
-            trial.ask_encode(path)
-        expected = self._reference.encoded(self._folder)
+        self._definition, self._suite, self._reference, self._folder = definition, suite, reference, folder
+        write_texts(folder / "suite.arrow", suite)
+        for trial in (reference, *trials):
+            trial.ask_encode(folder / "suite.arrow")
+        expected = reference.encoded()
         if isinstance(expected, str):
             raise TokenizerError(
-                f"the reference, {self._reference.engine}, cannot run this tokenizer: {expected}. If the machine is short"
+                f"the reference, {reference.engine}, cannot run this tokenizer: {expected}. If the machine is short"
                 " of time, memory or disk, try again later"
             )
         self._expected = expected
@@ -156,7 +140,7 @@ class _Judge:
     def verdict(self, trial: Trial, before: Verdict | None) -> Verdict:
         """Judge an engine by its ids of the suite. `before` is its verdict on an earlier suite."""
         version = engine_version(trial.engine)
-        actual = trial.encoded(self._folder)
+        actual = trial.encoded()
         if isinstance(actual, str):
             return Verdict(trial.engine, version, False, actual)
         guard = before.guard if before is not None else ()
@@ -185,11 +169,9 @@ class _Judge:
         """The indices of the texts that an engine encodes differently; all of them if it or the reference fails."""
         path = self._folder / "compare.arrow"
         write_texts(path, texts)
-        results = []
         for one in (self._reference, trial):
             one.ask_encode(path)
-            results.append(one.encoded(self._folder))
-        expected, actual = results
+        expected, actual = self._reference.encoded(), trial.encoded()
         if isinstance(expected, str) or isinstance(actual, str):
             return list(range(len(texts)))
         return differing(expected, actual)

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.tokenizer_json import byte_alphabet
+from tokenmill.encoding.tokenizer_json import byte_level_bytes
 
 VERSION = 2  # of the probes: a verdict holds for the version it was reached with
 
@@ -51,7 +51,7 @@ _SCRIPTS_IN_RUNS = ((0x3400, 0xA000), (0xAC00, 0xD800), (0xE000, 0xF900), (0x170
 
 
 def probes(definition: Definition, every: int = 1) -> list[str]:
-    """All probes for a tokenizer. `every` takes one in so many characters and vocabulary tokens, for slow references."""
+    """All probes for a tokenizer. With `every`, only each `every`-th character and vocabulary token, for slow references."""
     return [
         *_SAMPLES,
         *_runs(),
@@ -128,13 +128,9 @@ def _vocabulary(definition: Definition, every: int) -> Iterator[str]:
         return
     body = json.loads(definition.json)
     vocabulary = body["model"]["vocab"]
-    to_byte = {character: i for i, character in enumerate(byte_alphabet())}
     byte_level = '"ByteLevel"' in json.dumps([body["pre_tokenizer"], body["decoder"]])
     names = list(vocabulary) if isinstance(vocabulary, dict) else [name for name, _ in vocabulary]
     for name in names[::every]:
         if byte_level:
-            try:
-                name = bytes(to_byte[character] for character in name).decode(errors="ignore")
-            except KeyError:
-                pass  # not written in the byte alphabet: an added token
+            name = byte_level_bytes(name).decode(errors="ignore")
         yield name.replace("▁", " ").removeprefix("##")

@@ -32,7 +32,7 @@ def explain_differences(
 
     `differ` are the indices of the texts that differ, `vocabulary` the characters of the tokenizer's vocabulary.
     """
-    wrong, correct = _separate(texts, set(differ))
+    wrong = [texts[i] for i in differ]
     suspects = _suspects(wrong)
     if len(wrong) > MAX_TEXTS or len(suspects) > MAX_CHARACTERS:
         return None
@@ -44,17 +44,16 @@ def explain_differences(
     unexplained = [wrong[i] for i in compare([without(text, ranges) for text in wrong])]
     if not unexplained:
         return ranges
-    for more in _wrong_together(unexplained, set().union(*correct), vocabulary):
+    for more in _wrong_together(unexplained, _characters_except(texts, set(differ)), vocabulary):
         ranges = _with_unnamed(guilty | more)
         if not compare([without(text, ranges) for text in wrong]):
             return ranges
     return None
 
 
-def _separate(texts: Sequence[str], differ: set[int]) -> tuple[list[str], list[str]]:
-    """The texts that differ, and the others."""
-    others = [text for i, text in enumerate(texts) if i not in differ]
-    return [texts[i] for i in sorted(differ)], others
+def _characters_except(texts: Sequence[str], indices: set[int]) -> set[str]:
+    """The characters of all texts but those with these indices."""
+    return set().union(*(text for i, text in enumerate(texts) if i not in indices))
 
 
 def _wrong_together(texts: list[str], correct: set[str], vocabulary: set[str]) -> Iterator[set[str]]:

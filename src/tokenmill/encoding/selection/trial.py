@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.documents import text_array
-from tokenmill.encoding.engines.base import BATCH_BYTES, ONE_THREAD
+from tokenmill.encoding.engines.base import BATCH_BYTES, ONE_THREAD, offsets_of
 from tokenmill.encoding.selection.verdicts import Encoded
 
 TIMEOUT = 120.0  # seconds for one request; after that the engine counts as hung
@@ -37,6 +37,7 @@ class Trial:
 
     def __init__(self, engine: str, folder: Path, **environment: str) -> None:
         self.engine = engine
+        self._folder = folder
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tokenmill.encoding.selection.trial_worker"],
             stdin=subprocess.PIPE,
@@ -68,15 +69,15 @@ class Trial:
 
     def ask_encode(self, path: Path) -> None:
         """Start encoding the texts of a file. `encoded` waits for the result."""
-        self.ask(encode=str(path), out=str(path.parent / self.engine))
+        self.ask(encode=str(path), out=str(self._folder / self.engine))
 
-    def encoded(self, folder: Path) -> Encoded | str:
+    def encoded(self) -> Encoded | str:
         """The result of `ask_encode`, or the reason why there is none."""
         answer = self._answer("encoded")
         if "refused" in answer:
             return f"cannot run it: {answer['refused']}"
-        lengths = np.load(folder / f"{self.engine}.lengths.npy")
-        return np.load(folder / f"{self.engine}.ids.npy"), np.concatenate(([0], np.cumsum(lengths)))
+        lengths = np.load(self._folder / f"{self.engine}.lengths.npy")
+        return np.load(self._folder / f"{self.engine}.ids.npy"), offsets_of(lengths)
 
     def time(self, path: Path, documents: int | None = None) -> dict[str, float]:
         """Measure how fast the texts of a file are encoded, `documents` per call. {} if the engine failed."""

@@ -14,7 +14,8 @@ import numpy as np
 
 from tokenmill.documents import text_bytes
 from tokenmill.encoding.definition import load_definition
-from tokenmill.encoding.engines import Engine, check_shape, make_engine
+from tokenmill.encoding.engines import check_shape, make_engine
+from tokenmill.encoding.engines.base import Engine
 from tokenmill.encoding.engines.guarded import guarded
 
 
