@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 import tiktoken
@@ -29,7 +30,7 @@ from tokenizer_checks import (
 
 import tokenmill as tm
 from tokenmill.cli import main
-from tokenmill.errors import TokenizerError
+from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.events import Event
 
 
@@ -288,3 +289,13 @@ def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path, like_llama, b
             tm.load_tokenizer(where)
     assert tm.load_tokenizer(folder({**files, **more, "tokenizer.json": body})).vocab_size == 4096
     assert not ran.exists()
+
+
+def test_ids_outside_the_vocabulary_of_a_reference_are_a_usage_error(like_xlmr):
+    """A Unigram model has no tokenizer.json, so sentencepiece decodes it; it would raise an IndexError."""
+    found = tm.load_tokenizer(sentencepiece.SentencePieceProcessor(model_proto=like_xlmr))
+    assert found.definition.json is None
+    for ids in ([1, found.vocab_size], np.array([-1]), [[1], [2]], ["a"]):
+        with pytest.raises(UsageError, match="ids"):
+            found.decode(ids)
+    assert found.decode(found.encode("return x"), 1) == "x"

@@ -171,9 +171,7 @@ class LongDocument:
         before = [] if self._started or encoder.bos_id is None or has_bos else [encoder.bos_id]
         after = [encoder.eos_id] if is_last and encoder.eos_id is not None else []
         self._started = True
-        if not before and not after:
-            return ids.astype(encoder.dtype)
-        return np.concatenate((before, ids, after)).astype(encoder.dtype)
+        return np.concatenate((before, ids, after), dtype=encoder.dtype, casting="unsafe")
 
 
 class _SpecialIds:

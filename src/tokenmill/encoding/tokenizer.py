@@ -137,12 +137,12 @@ class Tokenizer:
         """The name of an id."""
         if token is None:
             return None
-        known = next((name for name, number in self.added.items() if number == token), None)
-        if known is not None:
-            return known
+        for name, number in self.added.items():
+            if number == token:
+                return name
         if self.definition.json is not None:
-            name: str | None = self._tokenizers.id_to_token(token)
-            return name
+            known: str | None = self._tokenizers.id_to_token(token)
+            return known
         return self._reference.decode_bytes([token]).decode("utf-8", "replace")
 
     def describe(self, token: int | None) -> str:

@@ -24,8 +24,8 @@ _ALL: dict[str, type[Engine]] = {**ENGINES, LiveEngine.name: LiveEngine}
 def make_engine(name: str, definition: Definition, live: Any = None) -> Engine:
     """Construct an engine. `live` is the tokenizer object of an engine that exists only in this process."""
     engine: Any = _ALL[name]
-    made: Engine = engine(definition, live) if engine.traits.in_process_only else engine(definition)
-    return made
+    constructed: Engine = engine(definition, live) if engine.traits.in_process_only else engine(definition)
+    return constructed
 
 
 def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:

@@ -102,7 +102,10 @@ def _fetch(name: str, at: str) -> Path:
     downloaded = _download_all(name, _wanted(listing, has_json=has_json), commit)
     vocabulary = _vocabulary(downloaded)
     if not vocabulary:
-        holds = f"it has {_examples(listing)}" if listing is not None else f"{_host()} does not list its files"
+        holds = f"{_host()} does not list its files"
+        if listing is not None:
+            more = f" and {len(listing) - 8} more" if len(listing) > 8 else ""
+            holds = f"it has {', '.join(sorted(listing)[:8])}{more}"
         raise TokenizerError(
             f"{name}@{at} has no tokenizer: no tokenizer.json, tokenizer.model, *.tiktoken, vocab.json with merges.txt,"
             f" or vocab.txt at its top level; {holds}. Give the name of the repo its tokenizer comes from"
@@ -213,10 +216,6 @@ def _vocabulary(files: Iterable[str]) -> list[str]:
     if {"merges.txt", "vocab.json"} <= names:
         files_found += ["merges.txt", "vocab.json"]
     return files_found + (["vocab.txt"] if "vocab.txt" in names else [])
-
-
-def _examples(files: set[str]) -> str:
-    return ", ".join(sorted(files)[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
 
 
 def _host() -> str:

@@ -110,7 +110,7 @@ def _hold_trials(
         judge = _Judge(definition, suite, reference, trials.values(), folder)
         for name, trial in trials.items():
             verdicts[name] = judge.verdict(trial, cached[name])
-            if not trial.passing:
+            if not trial.temporary:
                 cache.put(verdicts[name])
             if verdicts[name].guard:
                 trial.ask(guard=verdicts[name].guard)

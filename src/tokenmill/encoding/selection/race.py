@@ -35,9 +35,6 @@ class _Runner:
             self.seconds += timing["seconds"]
         self.rate = self.nbytes / max(self.seconds, 1e-9)
 
-    def forget_warm_up(self) -> None:
-        self.nbytes = self.seconds = 0.0
-
 
 def race(reference: Trial, others: list[Trial], texts: list[str], folder: Path) -> dict[str, float]:
     """Return the rate of each engine in bytes of text per second, measured in the second half of the texts.
@@ -55,7 +52,7 @@ def race(reference: Trial, others: list[Trial], texts: list[str], folder: Path) 
         for runner in runners:
             surely = turn < runner.turns_for_sure
             if turn == counted:
-                runner.forget_warm_up()
+                runner.nbytes = runner.seconds = 0.0  # forget the warm-up
             if not surely and runner.rate < max(other.rate for other in runners) / FAR_BEHIND:
                 continue
             block_bytes = engine_traits(runner.trial.engine).best_batch_bytes

@@ -13,7 +13,7 @@ from tokenmill.encoding.selection.verdicts import Choice
 from tokenmill.errors import TokenizerError
 
 MAX_SECONDS = 1.0  # to encode probes with the original
-EVERY = 97  # one in so many of the characters and vocabulary probes: all of them would take minutes
+EVERY = 97  # each 97th character and vocabulary token is probed: all of them would take minutes
 TYPICAL_RATE = 100e6  # bytes per second of a fast engine
 
 

@@ -7,7 +7,7 @@
     {"encode": texts.arrow, "out"}      encode; ids and lengths are written to files with this prefix
     {"time": texts.arrow, "documents"}  encode, `documents` per call, and measure
 
-An answer is {"loaded": true}, {"encoded": true}, a measurement, or {"refused": reason, "passing": bool}.
+An answer is {"loaded": true}, {"encoded": true}, a measurement, or {"refused": reason, "temporary": bool}.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMEOUT = 120.0  # seconds for one request; after that the engine counts as hung
 
 
 class Trial:
-    """The parent's side of a trial. `passing` tells whether a failure may not happen again, such as a full disk."""
+    """The parent's side of a trial. `temporary`: its failure may not happen again, such as a full disk."""
 
     def __init__(self, engine: str, folder: Path, **environment: str) -> None:
         self.engine = engine
@@ -47,7 +47,7 @@ class Trial:
         )
         self._buffer = b""
         self._failure = ""
-        self.passing = False
+        self.temporary = False
         self._selector = selectors.DefaultSelector()
         assert self._process.stdout is not None
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -91,7 +91,7 @@ class Trial:
         while not self._failure:
             for answer in self._read_answers(until):
                 if "refused" in answer:
-                    self._failure, self.passing = answer["refused"], answer["passing"]
+                    self._failure, self.temporary = answer["refused"], answer["temporary"]
                 elif key in answer:
                     return answer
         return {"refused": self._failure}
@@ -104,7 +104,7 @@ class Trial:
             code = self._process.wait()
             self._failure = f"it crashed ({f'signal {-code}' if code < 0 else f'exit {code}'})"
         elif not chunk:
-            self._failure, self.passing = f"no answer in {TIMEOUT:.0f} s", True
+            self._failure, self.temporary = f"no answer in {TIMEOUT:.0f} s", True
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
             try:

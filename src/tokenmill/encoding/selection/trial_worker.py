@@ -46,8 +46,8 @@ def main() -> None:
         raise
     except BaseException as error:  # a panic in a Rust engine is not an Exception
         message = str(error).strip().partition("\n")[0]  # the lines below show the library's own code
-        passing = isinstance(error, OSError | MemoryError)
-        answer(refused=f"{type(error).__name__}: {message}"[:300], passing=passing)
+        temporary = isinstance(error, OSError | MemoryError)
+        answer(refused=f"{type(error).__name__}: {message}"[:300], temporary=temporary)
 
 
 def _blocks(path: str, documents: int | None = None) -> Iterator[Any]:
