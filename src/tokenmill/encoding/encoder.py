@@ -90,8 +90,10 @@ class Encoder:
         """The number of ids to add before each document: one, or none if it starts with `bos` already."""
         if self.bos_id is None:
             return np.zeros(len(lengths), np.int64)
-        first = ids[np.minimum(offsets[:-1], max(len(ids) - 1, 0))] if len(ids) else np.zeros(len(lengths), np.uint32)
-        return np.where((lengths > 0) & (first == self.bos_id), 0, 1)
+        before = np.ones(len(lengths), np.int64)
+        has_text = lengths > 0
+        before[has_text] = ids[offsets[:-1][has_text]] != self.bos_id
+        return before
 
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""

@@ -27,8 +27,6 @@ from tokenmill.errors import TokenizerError
 CLOSE = 0.9  # an engine must be faster than 1 / 0.9 times the one before it in the list to be preferred
 CODE_CHARACTERS = 4_000_000  # the sample where there is no corpus
 CORPUS_PROBES = 500_000  # characters of the corpus that the reference encodes, about
-
-
 # Documents for probes and the race. None: there is no corpus, and the race is on a sample of code.
 Corpus = Sequence[str] | Callable[[], Sequence[str]] | None
 
@@ -169,9 +167,11 @@ class _Judge:
         """The indices of the texts that an engine encodes differently; all of them if it or the reference fails."""
         path = self._folder / "compare.arrow"
         write_texts(path, texts)
-        for one in (self._reference, trial):
+        results = []
+        for one in (self._reference, trial):  # one after the other: each has the whole machine before it counts as hung
             one.ask_encode(path)
-        expected, actual = self._reference.encoded(), trial.encoded()
+            results.append(one.encoded())
+        expected, actual = results
         if isinstance(expected, str) or isinstance(actual, str):
             return list(range(len(texts)))
         return differing(expected, actual)
