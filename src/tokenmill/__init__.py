@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenmill.building import build as build
+    from tokenmill.building.api import build as build
     from tokenmill.encoding import Tokenizer as Tokenizer
     from tokenmill.encoding import load_tokenizer as load_tokenizer
     from tokenmill.estimating.api import estimate as estimate
@@ -35,7 +35,7 @@ _HOMES = {
     "Store": ("tokenmill.store", "Store"),
     "Tokenizer": ("tokenmill.encoding", "Tokenizer"),
     "View": ("tokenmill.packing", "View"),
-    "build": ("tokenmill.building", "build"),
+    "build": ("tokenmill.building.api", "build"),
     "errors": ("tokenmill.errors", None),
     "estimate": ("tokenmill.estimating.api", "estimate"),
     "load": ("tokenmill.loading", "load"),

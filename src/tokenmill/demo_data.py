@@ -26,7 +26,7 @@ def demo_globs() -> list[str]:
 
 def demo(out: str) -> int:
     """Build the demo store, and print its facts and the next steps. Returns the exit code."""
-    from tokenmill.building import build
+    from tokenmill.building.api import build
     from tokenmill.formatting import printable
     from tokenmill.reading import read
     from tokenmill.store.facts import info, info_table

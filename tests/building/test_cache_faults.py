@@ -400,6 +400,13 @@ def test_what_another_user_holds_is_not_pruned(still, right, tokenizer_path, tmp
 # --- builds that do not come to their end ------------------------------------------------------------------------------------
 
 
+def test_pruning_while_lists_of_names_disappear(ask):
+    """Another process may remove a list between the moment it is found and the moment its age is read."""
+    (ask.cache / "builds/entry").mkdir(parents=True)
+    (ask.cache / "builds/entry/names-gone.json").symlink_to(ask.cache / "gone")
+    assert ask.command("prune", "--max-size", "1KB") == 0
+
+
 def test_builds_that_cannot_be(ask, corpus, right, tmp_path):
     """They leave nothing that stands in the way of the next."""
     (tmp_path / "bad.json").write_text("{}")

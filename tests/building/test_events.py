@@ -12,9 +12,9 @@ import pytest
 
 import tokenmill as tm
 from tokenmill import events
-from tokenmill.building.event_log import LINES, EventLog
 from tokenmill.building.progress import Aggregator, MemoryUsed, TaskAdvanced, TaskEnded
-from tokenmill.building.reporting import EventSink, listener_for, log_event
+from tokenmill.building.repair import drop_damaged_lines
+from tokenmill.building.reporting import LINES, EventLog, event_sink, listener_for, log_event
 from tokenmill.building.terminal import Terminal, message
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.io.checked_lines import damaged_lines, read_lines
@@ -218,7 +218,7 @@ def progress_event(second: int = 0) -> events.Progress:
 @pytest.fixture
 def fewer_lines(monkeypatch) -> int:
     """A twentieth of the lines before thinning begins: a build of half a day is then like one of ten days."""
-    monkeypatch.setattr("tokenmill.building.event_log.LINES", LINES // 20)
+    monkeypatch.setattr("tokenmill.building.reporting.LINES", LINES // 20)
     return LINES // 20
 
 
@@ -293,13 +293,36 @@ def test_a_full_disk_does_not_hide_the_error(tmp_path, heard, monkeypatch):
         raise OSError(28, "No space left on device")
 
     def plan():
-        with EventSink(heard.append, tmp_path) as sink:
+        with event_sink(heard.append, tmp_path) as emit:
+            emit(events.Started(source_bytes=1000))
             monkeypatch.setattr("tokenmill.io.checked_lines.CheckedLines.append", full)
-            sink.emit(PLANNED)
+            emit(PLANNED)
 
     with pytest.raises(BuildError, match=r"events\.jsonl: No space left"):
         plan()
-    assert [event.name for event in heard] == ["stopped"]
+    assert [event.name for event in heard] == ["started", "progress", "stopped"]
+
+
+def test_an_interrupted_repair_of_the_log_loses_nothing(tmp_path, monkeypatch):
+    """The log without its damaged lines replaces the old one when it is complete."""
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    log(PLANNED)
+    log(FINISHED)
+    log.close()
+    damaged = path.read_bytes().replace(b'"finished"', b'"Finished"')
+    path.write_bytes(damaged)
+
+    def full(self, record):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenmill.io.checked_lines.CheckedLines.append", full)
+        with pytest.raises(BuildError, match="No space left"):
+            drop_damaged_lines(path)
+    assert path.read_bytes() == damaged
+    drop_damaged_lines(path)
+    assert [line["event"] for line in read_lines(path)] == ["planned"]
 
 
 # The terminal.

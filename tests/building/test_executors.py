@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -12,8 +13,8 @@ from tokenmill.building.executors.choose import SMALL_BYTES, executor_for
 from tokenmill.building.executors.crashes import STRIKES, TASK_STRIKES, TaskCrashes
 from tokenmill.building.executors.in_process import InProcess
 from tokenmill.building.executors.process_pool import ProcessPool
-from tokenmill.building.task_context import CrashHistory, TaskResult
-from tokenmill.events import StageSeconds
+from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResult
+from tokenmill.events import ShardDone, StageSeconds
 from tokenmill.testing.executors import ExecutorTests, plan_work, write_corpus
 
 
@@ -68,22 +69,23 @@ def test_what_is_sent_to_workers_survives_json(tmp_path):
     context = plan_work(tmp_path / "corpus", tmp_path / "out").context
     history = CrashHistory([3, 5], (7, 9), alone=True)
     result = TaskResult(
-        shard="a",
+        shard=ShardDone(
+            id="a",
+            documents=1,
+            tokens=2,
+            text_bytes=3,
+            source_bytes=4,
+            quarantined=5,
+            pid=6,
+            seconds=StageSeconds(read=0.5, sync=0.25),
+        ),
         contents=["b", None],
         failed_files=[{"file": "c", "error": "d"}],
-        documents=1,
-        tokens=2,
-        text_bytes=3,
-        source_bytes=4,
-        quarantined=5,
-        pid=6,
-        seconds=StageSeconds(read=0.5, sync=0.25),
     )
-    for value in (context, history, result):
-        sent = json.loads(json.dumps(value.to_json()))
-        assert json.loads(json.dumps(type(value).from_json(sent).to_json())) == sent
-    assert CrashHistory.from_json(json.loads(json.dumps(history.to_json()))) == history
-    assert TaskResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+    for value, received in ((history, CrashHistory.from_json), (result, TaskResult.from_json)):
+        assert received(json.loads(json.dumps(asdict(value)))) == value
+    sent = json.loads(json.dumps(asdict(context)))
+    assert asdict(TaskContext(**sent)) == sent
 
 
 def test_a_crash_is_searched_for():

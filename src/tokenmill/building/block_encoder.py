@@ -89,9 +89,9 @@ class BlockEncoder:
         sampler: DocumentSampler | None,
         found_special: Callable[[int], None],
     ) -> None:
-        self._encoder, self._output, self._memory = encoder, output, memory
+        self.encoder, self.output, self.memory = encoder, output, memory
         self._suspects = crashes.suspects
-        self._announce, self._sampler, self._found_special = announce, sampler, found_special
+        self.announce, self._sampler, self.found_special = announce, sampler, found_special
 
     def encode(self, blocks: list[Documents]) -> None:
         """Encode blocks of one or more pieces as one."""
@@ -104,19 +104,19 @@ class BlockEncoder:
         step = self._step(numbers)
         for start in range(0, len(values), step):
             part, part_numbers = values.slice(start, step), numbers[start : start + step]
-            self._announce(int(part_numbers[0]), int(part_numbers[-1]) + 1)
-            tokens = self._encoder.encode(part)
-            self._output.append(tokens)
+            self.announce(int(part_numbers[0]), int(part_numbers[-1]) + 1)
+            tokens = self.encoder.encode(part)
+            self.output.append(tokens)
             if len(tokens.special):
                 special = np.asarray(tokens.special, np.int64)
-                self._found_special(int(part_numbers[special[0]]))
+                self.found_special(int(part_numbers[special[0]]))
                 for block in np.searchsorted(block_ends, start + special, "right").tolist():
                     blocks[block].counts.special_documents += 1
             _count_tokens(blocks, block_ends, start, tokens)
             if self._sampler is not None:
                 self._sampler.take(part, tokens, part_numbers)
-        self._announce(0, 0)
-        self._memory.check()
+        self.announce(0, 0)
+        self.memory.check()
 
     def _step(self, numbers: npt.NDArray[np.int64]) -> int:
         """How many documents to encode at once: all, unless one of them may crash the process."""

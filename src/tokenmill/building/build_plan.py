@@ -7,18 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tokenmill.building.plan import Limit, Task, build_key, groups, task_of
-from tokenmill.building.publish import published_manifest
+from tokenmill.building.publish import published_manifest, sources_of
 from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.source_index import SourceIndex, file_heads, find_contents
 from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import CorruptError
-from tokenmill.events import Comparing, Listener
+from tokenmill.events import Listener
 from tokenmill.reading import Piece, Source, text_weight
 from tokenmill.store import Manifest, files_are_complete, is_done, read_receipt
 from tokenmill.store.lease import Lease
@@ -92,10 +91,6 @@ class BuildPlan:
         """An estimate of the bytes of text to encode."""
         return sum(piece.nbytes * text_weight(piece.file) // max(piece.file.size, 1) for piece in self.new_pieces)
 
-    def is_done(self, task: Task) -> bool:
-        """Whether the shard of a task is in the folder of the build."""
-        return self.has_shard(task, self.shards)
-
     def has_shard(self, task: Task, shards: Path) -> bool:
         """Whether a folder has the shard of a task, and the build need not stop at one of its documents."""
         receipt = read_receipt(shards, task.id) if task.known else None
@@ -111,10 +106,7 @@ class BuildPlan:
 
     def sources(self) -> Sources:
         """The file of each piece of the shards, if all files can be read."""
-        runs = groupby(piece.file.shown for task in self.tasks for piece in task.pieces)
-        files = [(name, sum(1 for _ in run)) for name, run in runs]
-        pieces = [len(task.pieces) for task in self.tasks]
-        return Sources([name for name, _ in files], [count for _, count in files], pieces)
+        return sources_of([[piece.file.shown for piece in task.pieces] for task in self.tasks])
 
     def is_published(self, shards: list[str]) -> bool:
         """Whether the published store is complete and consists of these shards."""
@@ -132,17 +124,16 @@ class BuildPlan:
 
 def make_plan(resolved: ResolvedRequest, folder: Path, prior: PriorWork, emit: Listener) -> BuildPlan:
     """Compare the input with what exists. Reads only the files whose size, times or inode changed. Writes nothing."""
-    options, index = resolved.options, prior.indexes[0]
-    limits = [options[name] for name in TRIAL]
+    limits = [resolved.options[name] for name in TRIAL]
+    index = prior.indexes[0]
+    earlier = {path: dict(entry.contents) for path, entry in index.files.items()} if index.is_finished else {}
     plan = BuildPlan(
         resolved=resolved,
         folder=folder,
         prior=prior,
-        build_key=build_key(options),
-        limit=None if limits == [None] * len(limits) else Limit(*limits),
-        earlier_contents={path: dict(entry.contents) for path, entry in index.files.items()}
-        if index.is_finished
-        else {},
+        build_key=build_key(resolved.options),
+        limit=Limit(*limits) if resolved.is_trial else None,
+        earlier_contents=earlier,
         origin=prior.published,
     )
     pieces = _readable_pieces(plan)
@@ -150,17 +141,13 @@ def make_plan(resolved: ResolvedRequest, folder: Path, prior: PriorWork, emit: L
         plan.trial = pieces
         return plan
     receipts = _receipts(plan)
-
-    def comparing(files: int, nbytes: int) -> None:
-        emit(Comparing(files=files, bytes=nbytes))
-
     known = find_contents(
         pieces,
         plan.source,
         prior.indexes,
-        rehash=resolved.request.rehash,
+        rehash=resolved.rehash,
         read_all=bool(receipts or prior.damaged) and not any(index.paths for index in prior.indexes),
-        comparing=comparing,
+        emit=emit,
     )
     plan.tasks = [task_of(pieces, plan.build_key) for pieces in known]
     _find_shards(plan, receipts)
@@ -173,7 +160,7 @@ def make_plan(resolved: ResolvedRequest, folder: Path, prior: PriorWork, emit: L
 def _readable_pieces(plan: BuildPlan) -> Iterator[tuple[Piece, ...]]:
     """The pieces of each task, without files that are known to be unreadable."""
     unreadable = {entry["file"] for entry in plan.prior.unreadable}
-    heads = file_heads(plan.prior.indexes, plan.source, rehash=plan.resolved.request.rehash)
+    heads = file_heads(plan.prior.indexes, plan.source, rehash=plan.resolved.rehash)
     for group in groups(plan.source, plan.options["shard_bytes"], heads):
         pieces = tuple(piece for piece in group if piece.file.shown not in unreadable)
         if pieces:

@@ -92,7 +92,7 @@ class FolderDestination:
 
     def _matching_manifest(self, resolved: ResolvedRequest) -> Manifest | None:
         """The manifest of the store in the folder; raises MismatchError if other options were used. None with `force`."""
-        if resolved.request.force:
+        if resolved.force:
             discard_receipts(self.folder)
             return None
         manifest = self._readable_manifest()

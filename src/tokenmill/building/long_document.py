@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.building.block_encoder import Announce, Documents, EngineMemory, ShardOutput
+from tokenmill.building.block_encoder import BlockEncoder, Documents
 from tokenmill.building.task_counts import PieceCounts
 from tokenmill.documents import Tokens, text_bytes, text_offsets
-from tokenmill.encoding import WHOLE_BYTES, Encoder, LongDocument, TooLong
+from tokenmill.encoding import WHOLE_BYTES, LongDocument, TooLong
 
 NO_ENDS = np.empty(0, np.int64)
 
@@ -27,30 +27,11 @@ class _OpenDocument:
     refused: str = ""  # why, if it cannot be encoded
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A document that is left out because it is too long."""
-
-    number: int
-    why: str
-
-
 class LongDocuments:
-    """Encodes blocks that hold a document too long for one call, or a part of one. `encode_whole` takes the others."""
+    """Encodes blocks that hold a document too long for one call, or a part of one. The other documents go to `blocks`."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        output: ShardOutput,
-        *,
-        announce: Announce,
-        memory: EngineMemory,
-        encode_whole: Callable[[list[Documents]], None],
-        found_special: Callable[[int], None],
-    ) -> None:
-        self._encoder, self._output, self._writer = encoder, output, output.writer
-        self._announce, self._memory = announce, memory
-        self._encode_whole, self._found_special = encode_whole, found_special
+    def __init__(self, blocks: BlockEncoder) -> None:
+        self._blocks, self._output, self._writer = blocks, blocks.output, blocks.output.writer
         self._open: _OpenDocument | None = None
 
     @property
@@ -62,22 +43,23 @@ class LongDocuments:
         """Whether a block holds a long document, or a part of one."""
         return documents.unfinished or self.is_open or _longest(documents.values) > WHOLE_BYTES
 
-    def encode(self, documents: Documents) -> list[Refused]:
-        """Encode a block, document by document. Returns those that are too long; they are not in the counts any more."""
-        refused = []
+    def encode(self, documents: Documents) -> Iterator[tuple[int, str]]:
+        """Encode a block, document by document.
+
+        Yields the number of each document that is too long, and why it is left out. It is not in the counts any more.
+        """
         for i, number in enumerate(documents.numbers.tolist()):
             value = documents.values.slice(i, 1)
             goes_on = documents.unfinished and i == len(documents.numbers) - 1
             if not self.is_open and not goes_on and text_bytes(value) <= WHOLE_BYTES:
                 numbers = documents.numbers[i : i + 1]
-                self._encode_whole([Documents(value, numbers, number, documents.counts)])
+                self._blocks.encode([Documents(value, numbers, number, documents.counts)])
                 continue
-            self._announce(number, number + 1)
+            self._blocks.announce(number, number + 1)
             self._add_part(value, documents.counts, is_last=not goes_on)
-            self._announce(0, 0)
+            self._blocks.announce(0, 0)
             if not goes_on and (why := self._finish(number, documents.counts)):
-                refused.append(Refused(number, why))
-        return refused
+                yield number, why
 
     def abandon(self, counts: PieceCounts) -> None:
         """The document that had begun turned out to be bad: take back what was written of it."""
@@ -89,12 +71,12 @@ class LongDocuments:
         self._open = None
 
     def forget(self) -> None:
-        """The file failed; whoever rolls it back takes back the document as well."""
+        """The file failed; its rollback removes the document as well."""
         self._open = None
 
     def _add_part(self, value: pa.LargeStringArray, counts: PieceCounts, *, is_last: bool) -> None:
         if self._open is None:
-            self._open = _OpenDocument(LongDocument(self._encoder), self._writer.mark())
+            self._open = _OpenDocument(LongDocument(self._blocks.encoder), self._writer.mark())
         self._open.nbytes += text_bytes(value)
         before = self._writer.tokens
         self._feed(self._open, value, is_last=is_last)
@@ -109,7 +91,7 @@ class LongDocuments:
         except TooLong as error:
             self._writer.rollback(open_document.mark)
             open_document.refused = str(error)
-        self._memory.check()
+        self._blocks.memory.check()
         if is_last and not open_document.refused:
             ids = document.finish()
             self._output.append(Tokens(ids, np.array([len(ids)])))
@@ -122,7 +104,7 @@ class LongDocuments:
             counts.text_bytes -= document.nbytes
             counts.documents -= 1
         elif document.document.special:
-            self._found_special(number)
+            self._blocks.found_special(number)
             counts.special_documents += 1
         return document.refused
 

@@ -63,9 +63,6 @@ class Task:
         """Bytes to read: pieces that are copied from a finished shard do not count."""
         return sum(piece.nbytes for piece in self.pieces if piece.held is None)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Task:
         pieces = tuple(

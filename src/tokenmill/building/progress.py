@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from tokenmill import events
 from tokenmill.events import Event, Listener
@@ -43,30 +43,7 @@ class MemoryUsed(Event):
 
 INTERNAL = (TaskAdvanced, TaskEnded, MemoryUsed)
 FINAL = (events.Finished, events.UpToDate, events.Stopped)
-
-
-@dataclass(slots=True)
-class Counts:
-    """Work done."""
-
-    source_bytes: int = 0
-    text_bytes: int = 0
-    documents: int = 0
-    tokens: int = 0
-
-    def add(self, other: Counts | TaskAdvanced | events.ShardDone) -> None:
-        self.source_bytes += other.source_bytes
-        self.text_bytes += other.text_bytes
-        self.documents += other.documents
-        self.tokens += other.tokens
-
-
-@dataclass(slots=True)
-class _Sample:
-    """What was done by a point in time; rates are differences between two of these."""
-
-    time: float
-    counts: Counts = field(default_factory=Counts)
+COUNTS = ("source_bytes", "text_bytes", "documents", "tokens")  # of work done
 
 
 class Aggregator:
@@ -80,11 +57,11 @@ class Aggregator:
         self._listener, self._clock = listener, clock
         self._started: float | None = None
         self._total = self._shards = self._shards_done = self._quarantined = 0
-        self._done = Counts()  # by finished tasks
+        self._done = dict.fromkeys(COUNTS, 0)  # by finished tasks
         self._running: dict[str, TaskAdvanced] = {}
         self._memory = MemoryUsed(bytes=0, budget=0, workers=0)
         self._failed: set[str] = set()
-        self._samples: deque[_Sample] = deque()
+        self._samples: deque[tuple[float, dict[str, int]]] = deque()  # what was done by a point in time
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, events.FileFailed):
@@ -97,9 +74,7 @@ class Aggregator:
             self._started = None
         if not isinstance(event, INTERNAL):
             self._listener(event)
-        if self._is_due() and not isinstance(
-            event, TaskEnded
-        ):  # between TaskEnded and ShardDone its work would be missing
+        if not isinstance(event, TaskEnded) and self._is_due():  # the work of the task is missing until ShardDone
             self._listener(self._progress())
 
     def _update(self, event: Event) -> None:
@@ -114,34 +89,34 @@ class Aggregator:
                 self._shards, self._shards_done = event.shards, event.done
             case events.Started():
                 self._started, self._total = self._clock(), event.source_bytes
-                self._samples = deque([_Sample(self._started)])
+                self._samples = deque([(self._started, dict.fromkeys(COUNTS, 0))])
             case events.ShardDone():
-                self._done.add(event)
+                self._done = self._done_with([event])
                 self._shards_done += 1
                 self._quarantined += event.quarantined
 
     def _is_due(self) -> bool:
-        return self._started is not None and self._clock() - self._samples[-1].time >= PROGRESS_SECONDS
+        return self._started is not None and self._clock() - self._samples[-1][0] >= PROGRESS_SECONDS
+
+    def _done_with(self, tasks: Iterable[TaskAdvanced | events.ShardDone]) -> dict[str, int]:
+        """The counts of finished tasks and of these."""
+        done = dict(self._done)
+        for task in tasks:
+            for name in COUNTS:
+                done[name] += getattr(task, name)
+        return done
 
     def _progress(self) -> events.Progress:
         assert self._started is not None
-        now = _Sample(self._clock())
-        now.counts.add(self._done)
-        for advanced in self._running.values():
-            now.counts.add(advanced)
-        self._samples.append(now)
-        while len(self._samples) > 2 and now.time - self._samples[1].time >= RATE_SECONDS:
+        now, done = self._clock(), self._done_with(self._running.values())
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:
             self._samples.popleft()
-        seconds = now.time - self._started
-        source_bytes = now.counts.source_bytes
-        left = self._total - source_bytes
+        seconds, left = now - self._started, self._total - done["source_bytes"]
+        has_rate = done["source_bytes"] and self._total
         return events.Progress(
             seconds=round(seconds, 3),
-            source_bytes=source_bytes,
             total_source_bytes=self._total,
-            text_bytes=now.counts.text_bytes,
-            documents=now.counts.documents,
-            tokens=now.counts.tokens,
             source_bytes_per_second=self._rate("source_bytes"),
             text_bytes_per_second=self._rate("text_bytes"),
             tokens_per_second=self._rate("tokens"),
@@ -152,11 +127,11 @@ class Aggregator:
             shards=self._shards,
             failed_files=len(self._failed),
             quarantined=self._quarantined,
-            eta_seconds=round(left * seconds / source_bytes, 1) if source_bytes and self._total else None,
+            eta_seconds=round(left * seconds / done["source_bytes"], 1) if has_rate else None,
+            **done,
         )
 
     def _rate(self, name: str) -> float:
         """Of one count, per second. Never negative, although the work of a worker that died is subtracted."""
-        first, last = self._samples[0], self._samples[-1]
-        done: int = getattr(last.counts, name) - getattr(first.counts, name)
-        return round(max(0, done) / max(last.time - first.time, 1e-9), 1)
+        (began, before), (ended, after) = self._samples[0], self._samples[-1]
+        return round(max(0, after[name] - before[name]) / max(ended - began, 1e-9), 1)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,22 @@ import xxhash
 from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer
 from tokenmill.errors import BuildError, StoreError
-from tokenmill.io.atomic import canonical, digest, sync_folder, temporary_path, write_atomically, writing
-from tokenmill.store import (
-    Manifest,
-    content_digest,
-    has_columns,
-    read_manifest,
-    shard_of_file,
-    store_fingerprint,
+from tokenmill.io.atomic import (
+    TEMPORARY_SUFFIX,
+    canonical,
+    digest,
+    sync_folder,
+    temporary_path,
+    write_atomically,
+    writing,
 )
+from tokenmill.store import Manifest, content_digest, has_columns, read_manifest, shard_of_file, store_fingerprint
 from tokenmill.store.shard import sealed
 from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
 _TEMPORARY_FILE = re.compile(
-    r"(manifest\.json|sources\.json|quarantine\.jsonl|tokenizer/.+|listing|seen)\.[0-9a-f-]+\.tmp"
+    rf"(manifest\.json|sources\.json|quarantine\.jsonl|events\.jsonl|tokenizer/.+|listing|seen){TEMPORARY_SUFFIX}"
 )
 
 
@@ -55,8 +57,9 @@ def publish(
     The shards are in `folder`/shards already. `manifest` has the options, source, tokenizer, columns and tokenizer files;
     `failed` lists the input files that are missing. Afterwards shards that the manifest does not name are removed.
     """
-    files = _FileTable()
     contents: list[str] = []
+    files_of_shards: list[list[str]] = []
+    file, row = "", 0  # of the last piece: its file, and the row at which the next piece of that begins
     with _Quarantine(folder / QUARANTINE) as quarantine:
         for entry in entries:
             receipt = entry.receipt
@@ -67,18 +70,19 @@ def publish(
             manifest.shard_documents.append(receipt["documents"])
             manifest.shard_tokens.append(receipt["tokens"])
             manifest.receipts.append(digest(sealed(receipt)))
-            manifest.row_starts.append(files.next_row(entry.files[0]) if receipt["pieces"] else 0)
+            manifest.row_starts.append(row if entry.files[:1] == [file] else 0)
             manifest.text_bytes += receipt["text_bytes"]
             manifest.special_documents += receipt.get("special_documents", 0)
-            files.pieces_of_shards.append(len(receipt["pieces"]))
+            files_of_shards.append(entry.files)
             for name, piece in zip(entry.files, receipt["pieces"], strict=True):
-                quarantine.add(name, files.next_row(name), piece.get("skips", ()))
-                files.add(name, piece["rows"])
+                file, row = name, row if name == file else 0
+                quarantine.add(name, row, piece.get("skips", ()))
+                row += piece["rows"]
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
     manifest.quarantined = dict(sorted(quarantine.reasons.items()))
     manifest.failed = failed or []
     manifest.complete = not manifest.failed
-    sources = Sources(files.names, files.pieces_of_files, files.pieces_of_shards).as_bytes()
+    sources = sources_of(files_of_shards).as_bytes()
     write_atomically(folder / SOURCES, sources)
     manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}
     manifest.fingerprint = store_fingerprint(
@@ -89,25 +93,10 @@ def publish(
     return manifest
 
 
-class _FileTable:
-    """The input files in order, how many pieces each has, and how many pieces each shard has."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.pieces_of_files: list[int] = []
-        self.pieces_of_shards: list[int] = []
-        self._rows = 0  # of the last file, so far
-
-    def next_row(self, name: str) -> int:
-        """The row of the file at which its next piece begins."""
-        return self._rows if self.names and self.names[-1] == name else 0
-
-    def add(self, name: str, rows: int) -> None:
-        self._rows = self.next_row(name) + rows
-        if not self.names or self.names[-1] != name:
-            self.names.append(name)
-            self.pieces_of_files.append(0)
-        self.pieces_of_files[-1] += 1
+def sources_of(files_of_shards: list[list[str]]) -> Sources:
+    """sources.json of a store, from the file of each piece of each shard."""
+    runs = [(name, len(list(run))) for name, run in groupby(chain(*files_of_shards))]
+    return Sources([name for name, _ in runs], [count for _, count in runs], [len(files) for files in files_of_shards])
 
 
 class _Quarantine:

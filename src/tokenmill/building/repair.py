@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
 from tokenmill.building.destination import FolderDestination, without_own_files
-from tokenmill.building.request import BuildRequest, ResolvedRequest
+from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.sequence import run_build
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import Event, Listener
+from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
@@ -60,7 +62,7 @@ def original_request(
         raise StoreError(f"{folder} cannot be repaired: {error}") from error
     if tokenizer.fingerprint != manifest.tokenizer["fingerprint"]:
         raise StoreError(f"{folder} cannot be repaired: {manifest.tokenizer['name']} is a different tokenizer now")
-    request = BuildRequest(
+    return ResolvedRequest(
         source=source,
         tokenizer=tokenizer,
         bos=options["bos"],
@@ -68,7 +70,6 @@ def original_request(
         shard_bytes=options["shard_bytes"],
         workers=0,
     )
-    return ResolvedRequest(request, tokenizer)
 
 
 def _read_source(folder: Path, manifest: Manifest) -> Source:
@@ -96,7 +97,7 @@ class RepairDestination(FolderDestination):
         if read_manifest(self.folder) != self.manifest:
             raise StoreError(f"{self.folder} was built again in the meantime; verify it again")
         if any(damage.file == "events.jsonl" for damage in self.damages):
-            _drop_damaged_lines(self.folder / "events.jsonl")
+            drop_damaged_lines(self.folder / "events.jsonl")
         return None
 
     def prior_work(self, resolved: ResolvedRequest) -> PriorWork:
@@ -136,11 +137,13 @@ def _ignore(event: Event) -> None:
     """A listener that does nothing."""
 
 
-def _drop_damaged_lines(path: Path) -> None:
-    """Rewrite a log without its damaged lines."""
-    records = list(read_lines(path))
-    path.unlink()
-    lines = CheckedLines(path)
-    for record in records:
-        lines.append(record)
-    lines.close()
+def drop_damaged_lines(path: Path) -> None:
+    """Replace a log by one without its damaged lines."""
+    temporary = temporary_path(path)
+    try:
+        with writing(path), closing(CheckedLines(temporary)) as lines:
+            for record in read_lines(path):
+                lines.append(record)
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

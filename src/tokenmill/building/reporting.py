@@ -1,17 +1,32 @@
-"""Where the events of a build go: the log in its folder, Python's logging, and the terminal or a callback."""
+"""Where the events of a build go: events.jsonl in its folder, Python's logging, and the terminal or a callback.
+
+events.jsonl has the events of every build in its folder, one checksummed JSON line each. The log of one build grows with the
+logarithm of its length. The first thousand events of a kind get a line each, then every second one, every fourth, and so on:
+a build of ten days has some 10,000 progress lines, about 5 MB. Nothing is lost of shards: a line of several (`shards_done`) has
+their sums, and the last progress before the end always has a line. A process that is killed loses the shards of the line it
+had not written yet; receipts, not the log, say what is done.
+"""
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import fields
 from pathlib import Path
 
 from tokenmill import events
-from tokenmill.building.event_log import EVENTS, EventLog
-from tokenmill.building.progress import Aggregator
+from tokenmill.building.progress import FINAL, Aggregator
 from tokenmill.building.terminal import MODES, Terminal, message
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.events import Event, Listener
+from tokenmill.io.atomic import writing
+from tokenmill.io.checked_lines import CheckedLines
+
+LINES = 1000  # of one kind of event, before every second one is left out; and so on
 
 logger = logging.getLogger("tokenmill")
 logger.addHandler(logging.NullHandler())  # prints nothing unless the application configures logging
@@ -54,31 +69,102 @@ def log_event(event: Event) -> None:
         logger.log(level, "%s", message(event), extra={"event": event})
 
 
-class EventSink:
-    """Takes every event of a build in `folder`: `emit` sums up progress, writes the log and passes events to a listener.
+@contextmanager
+def event_sink(listener: Listener, folder: Path) -> Iterator[Listener]:
+    """The listener for all events of a build in `folder`: sums up progress, writes the log, and passes events to `listener`.
 
-    Used as a context manager. An error that ends the build is emitted as Stopped.
+    An error that ends the build is emitted as Stopped.
     """
+    log = EventLog(folder / "events.jsonl")
+    is_stopping = False
 
-    def __init__(self, listener: Listener, folder: Path) -> None:
-        self._listener = listener
-        self._log = EventLog(folder / EVENTS)
-        self.emit: Listener = Aggregator(self._pass_on)
+    def log_and_pass_on(event: Event) -> None:
+        with suppress(BuildError) if is_stopping else nullcontext():  # a full disk may be why the build stopped
+            log(event)
+        listener(event)
 
-    def __enter__(self) -> EventSink:
-        return self
+    emit = Aggregator(log_and_pass_on)
+    try:
+        yield emit
+    except BaseException as error:
+        is_stopping = True
+        emit(events.Stopped(error=f"{type(error).__name__}: {error}"[:500]))
+        raise
+    finally:
+        log.close()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        try:
-            if error is not None:
-                self.emit(events.Stopped(error=f"{type(error).__name__}: {error}"[:500]))
-        finally:
-            self._log.close()
 
-    def _pass_on(self, event: Event) -> None:
-        if isinstance(event, events.Stopped):
-            with suppress(BuildError):  # the disk is full, which is why the build stopped
-                self._log(event)
-        else:
-            self._log(event)
-        self._listener(event)
+class EventLog:
+    """A listener that appends events to a file. `run` is the id of this build on each of its lines."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = path, clock
+        self.run = secrets.token_hex(6)
+        self._strides: defaultdict[type[Event], _Stride] = defaultdict(_Stride)
+        self._progress: events.Progress | None = None  # the last one, if it has no line
+        self._shards: list[events.ShardDone] = []  # without a line yet
+        with writing(path):
+            self._lines = CheckedLines(path)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, FINAL):
+            self._flush()
+        is_due = self._strides[type(event)].is_due()
+        if isinstance(event, events.ShardDone):
+            self._shards.append(event)
+            if is_due:
+                self._write_shards()
+            return
+        if isinstance(event, events.Progress):
+            self._progress = None if is_due else event
+        if is_due:
+            self._write(event)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._lines.close()
+
+    def _flush(self) -> None:
+        if self._shards:
+            self._write_shards()
+        if self._progress is not None:
+            self._write(self._progress)
+            self._progress = None
+
+    def _write_shards(self) -> None:
+        shards, self._shards = self._shards, []
+        self._write(shards[0] if len(shards) == 1 else _summed(shards))
+
+    def _write(self, event: Event) -> None:
+        header = {"v": events.VERSION, "run": self.run, "time": round(self._clock(), 3)}
+        with writing(self._path):
+            self._lines.append({**header, **event.as_record()})
+
+
+class _Stride:
+    """Which events of one kind get a line: each of the first LINES, then every second, every fourth, ..."""
+
+    def __init__(self) -> None:
+        self.step, self.skipped, self.lines = 1, 0, 0
+
+    def is_due(self) -> bool:
+        self.skipped += 1
+        if self.skipped < self.step:
+            return False
+        self.skipped = 0
+        self.lines += 1
+        if self.lines % LINES == 0:
+            self.step *= 2
+        return True
+
+
+def _summed(shards: list[events.ShardDone]) -> events.ShardsDone:
+    counts = ("documents", "tokens", "text_bytes", "source_bytes", "quarantined")
+    stages = [stage.name for stage in fields(events.StageSeconds)]
+    return events.ShardsDone(
+        shards=len(shards),
+        seconds=events.StageSeconds(
+            **{stage: round(sum(getattr(shard.seconds, stage) for shard in shards), 4) for stage in stages}
+        ),
+        **{name: sum(getattr(shard, name) for shard in shards) for name in counts},
+    )

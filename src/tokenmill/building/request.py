@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,11 @@ class BuildRequest(BuildOptions):
         return any(getattr(self, name) is not None for name in TRIAL)
 
 
-@dataclass(frozen=True)
-class ResolvedRequest:
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRequest(BuildRequest):
     """A request that can be planned: its tokenizer is loaded and all of its text is in files."""
 
-    request: BuildRequest
     tokenizer: Tokenizer
-
-    @property
-    def source(self) -> Source:
-        return self.request.source
 
     @property
     def is_slow(self) -> bool:
@@ -51,7 +46,7 @@ class ResolvedRequest:
     def trusts_listing(self) -> bool:
         """Whether an unchanged list of files is enough. Not if documents that were skipped before must stop the build now."""
         stops_at_documents = self.source.on_error == "raise" or self.tokenizer.special_tokens == "error"
-        return not (self.request.force or self.request.rehash or stops_at_documents)
+        return not (self.force or self.rehash or stops_at_documents)
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -60,24 +55,24 @@ class ResolvedRequest:
             **self.source.options(),
             "tokenizer": self.tokenizer.fingerprint,
             "special_tokens": self.tokenizer.definition.special_tokens,
-            "bos": self.tokenizer.resolve("bos", self.request.bos),
-            "eos": self.tokenizer.resolve("eos", self.request.eos),
-            "shard_bytes": _shard_size(self.request, self.tokenizer),
-            **{name: getattr(self.request, name) for name in TRIAL},
+            "bos": self.tokenizer.resolve("bos", self.bos),
+            "eos": self.tokenizer.resolve("eos", self.eos),
+            "shard_bytes": _shard_size(self, self.tokenizer),
+            **{name: getattr(self, name) for name in TRIAL},
         }
 
 
 def resolve(request: BuildRequest, spool_folder: Path) -> ResolvedRequest:
     """Load the tokenizer, write streams of text into `spool_folder`, and check that the first records have the text field."""
     tokenizer = load_tokenizer(request.tokenizer, request.engine, request.special_tokens)
-    if request.source.streams:
+    source = request.source
+    if source.streams:
         from tokenmill.reading.spool import spool
 
         with writing(spool_folder):
-            source = spool(request.source, spool_folder, _shard_size(request, tokenizer))
-        request = replace(request, source=source)
-    check_fields(request.source)
-    return ResolvedRequest(request, tokenizer)
+            source = spool(source, spool_folder, _shard_size(request, tokenizer))
+    check_fields(source)
+    return ResolvedRequest(source=source, tokenizer=tokenizer, **values_of(BuildOptions, request))
 
 
 def _shard_size(request: BuildRequest, tokenizer: Tokenizer) -> int:

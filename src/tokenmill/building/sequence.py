@@ -20,7 +20,7 @@ from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
-from tokenmill.building.reporting import EventSink
+from tokenmill.building.reporting import event_sink
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.spot_check import Sample, SpotCheck
 from tokenmill.building.task_context import TaskContext, TaskResult
@@ -56,14 +56,14 @@ class Results:
         return list({entry["file"]: dict(entry) for entry in entries}.values())
 
 
-def run_build(request: BuildRequest | ResolvedRequest, destination: Destination, listener: Listener) -> Store:
+def run_build(request: BuildRequest, destination: Destination, listener: Listener) -> Store:
     """Build the store of a request at a destination, or find that it is there already."""
     with ExitStack() as stack:
         store = destination.open(stack, listener)
         if store is not None:
             return report_up_to_date(store, listener)
-        with EventSink(listener, destination.folder) as sink:
-            store, plan = _build(request, destination, sink.emit)
+        with event_sink(listener, destination.folder) as emit:
+            store, plan = _build(request, destination, emit)
         return store if plan is None else destination.finish(store, plan)
 
 
@@ -73,9 +73,7 @@ def report_up_to_date(store: Store, emit: Listener) -> Store:
     return store
 
 
-def _build(
-    request: BuildRequest | ResolvedRequest, destination: Destination, emit: Listener
-) -> tuple[Store, BuildPlan | None]:
+def _build(request: BuildRequest, destination: Destination, emit: Listener) -> tuple[Store, BuildPlan | None]:
     """The store, and the plan unless the list of input files was enough to find it."""
     with ExitStack() as stack:
         executor: Executor | None = None
@@ -98,14 +96,13 @@ def _build(
         if executor is None or resolved.is_slow:  # a slow tokenizer may need another executor than was started
             if executor is not None:
                 executor.stop()
-            executor = stack.enter_context(_executor(resolved.request, emit, resolved.tokenizer, plan.weight))
+            executor = stack.enter_context(_executor(resolved, emit, plan.weight))
         return _carry_out(plan, executor, emit), plan
 
 
-def _executor(
-    request: BuildRequest, emit: Listener, tokenizer: Tokenizer | None = None, text_bytes: int | None = None
-) -> Executor:
+def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = None) -> Executor:
     """The executor for a request. `text_bytes` is the text to encode, all of the source if not given."""
+    tokenizer = request.tokenizer if isinstance(request, ResolvedRequest) else None
     if text_bytes is None and not request.source.streams:
         text_bytes = sum(map(text_weight, request.source.files))
     return executor_for(
@@ -135,10 +132,8 @@ def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
             store = published_store(plan, results.shard_ids())
             if store is not None:
                 return report_up_to_date(store, emit)
-    _add_untried_failures(plan, results)
+    _add_untried_failures(plan, results, emit)
     failed = results.failed_files()
-    for entry in failed:
-        emit(FileFailed(**entry))
     manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)
     seconds = time.monotonic() - began
     record_speed(tokenizer, _new_bytes(plan), seconds)
@@ -215,13 +210,13 @@ def _run_tasks(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor, emit: 
 
     def note(task: Task, result: TaskResult) -> None:
         assert result.shard is not None
-        results.shards[task.id] = result.shard
+        results.shards[task.id] = result.shard.id
         for piece, content in zip(task.pieces, result.contents, strict=True):
             if content is not None:
                 plan.index.record(piece, plan.source.looked_at, content)
 
     def run(tasks: list[Task]) -> None:
-        results.failures |= executor.run(tasks, plan.is_done, note)
+        results.failures |= executor.run(tasks, lambda task: plan.has_shard(task, plan.shards), note)
 
     try:
         if plan.limit is None:
@@ -277,9 +272,11 @@ def _discard_results(plan: BuildPlan) -> None:
             receipt.unlink()
 
 
-def _add_untried_failures(plan: BuildPlan, results: Results) -> None:
+def _add_untried_failures(plan: BuildPlan, results: Results, emit: Listener) -> None:
     """Add failures of files that were not tried: copies of a file that failed, and files known to be unreadable."""
     tried = {task.id: task for task in plan.todo}
+    results.failures[""] = plan.prior.unreadable
+    untried = list(plan.prior.unreadable)
     for task in plan.tasks:
         failures = results.failures.get(task.id)
         if failures is None or task.id not in tried:
@@ -288,9 +285,10 @@ def _add_untried_failures(plan: BuildPlan, results: Results) -> None:
         for piece, tried_piece in zip(task.pieces, tried[task.id].pieces, strict=True):
             name, tried_name = piece.file.shown, tried_piece.file.shown
             if tried_name in errors and name not in errors:
-                failures.append({"file": name, "error": errors[tried_name].replace(tried_name, name)})
-    if plan.prior.unreadable:
-        results.failures[""] = plan.prior.unreadable
+                untried.append({"file": name, "error": errors[tried_name].replace(tried_name, name)})
+                failures.append(untried[-1])
+    for entry in untried:
+        emit(FileFailed(**entry))
 
 
 def _shard_entries(plan: BuildPlan, results: Results) -> Iterator[ShardEntry]:

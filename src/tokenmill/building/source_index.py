@@ -22,6 +22,7 @@ import xxhash
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
+from tokenmill.events import Comparing, Listener
 from tokenmill.io.atomic import canonical, digest, temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
@@ -186,15 +187,14 @@ def find_contents(
     source: Source,
     indexes: list[SourceIndex],
     *,
-    rehash: bool = False,
-    read_all: bool = False,
-    comparing: Callable[[int, int], None] = lambda files, nbytes: None,
+    rehash: bool,
+    read_all: bool,
+    emit: Listener,
 ) -> list[tuple[Piece, ...]]:
     """The same groups, with the content hash of every piece that is known or worth reading before it is encoded.
 
     Unchanged files are looked up, unless `rehash` says not to trust any index. Others are hashed if an index has a file of
     the same path or size; else their content must be new. `read_all` (there are shards, but no index) hashes every file.
-    `comparing` is called with the number of files and bytes to hash.
     """
     planned = list(groups)
     pieces = [piece for group in planned for piece in group]
@@ -203,7 +203,7 @@ def find_contents(
         unknown = _possibly_indexed(unknown, indexes)
     if unknown:
         files = {piece.file.path: piece.file for piece in unknown}
-        comparing(len(files), sum(file.size for file in files.values()))
+        emit(Comparing(files=len(files), bytes=sum(file.size for file in files.values())))
         contents |= _hash_pieces(unknown, source)
     for piece, content in contents.items():
         indexes[0].record(piece, source.looked_at, content)

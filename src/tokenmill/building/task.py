@@ -32,10 +32,11 @@ from tokenmill.building.source_index import Journal
 from tokenmill.building.spot_check import DocumentSampler, Sample
 from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResult
 from tokenmill.building.task_counts import PieceCounts, StageClock, TaskProgress
-from tokenmill.building.task_rows import first_rows, locate, nth_good, safely
+from tokenmill.building.task_rows import first_rows, locate, safely
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_bytes
 from tokenmill.encoding import Encoder, load_definition
 from tokenmill.errors import DocumentError, InputError, TokenizerError
+from tokenmill.events import ShardDone
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
 from tokenmill.store import PieceReader, ShardWriter, is_done, read_receipt
 
@@ -71,11 +72,6 @@ class EncodedTask:
     failed: list[dict[str, str]]  # files that could not be read, and why
     done: TaskAdvanced
     clock: StageClock
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file could be read, so that there is nothing to commit."""
-        return bool(self.failed) and not self.facts["pieces"]
 
     @property
     def quarantined(self) -> int:
@@ -121,17 +117,13 @@ class TaskRunner:
 
     def commit(self, encoded: EncodedTask) -> TaskResult:
         """Make the shard durable. Safe to call from another thread while the next task is encoded."""
+        if encoded.failed and not encoded.facts["pieces"]:  # no file could be read: there is nothing to commit
+            encoded.writer.discard()
+            return TaskResult(shard=None, contents=encoded.contents, failed_files=encoded.failed)
         began = time.perf_counter()
         documents, tokens = encoded.writer.documents, encoded.writer.tokens
-        if encoded.is_empty:
-            encoded.writer.discard()
-            shard = None
-        else:
-            shard = encoded.commit(self.context.build_key, self._journal)
-        return TaskResult(
-            shard=shard,
-            contents=encoded.contents,
-            failed_files=encoded.failed,
+        shard = ShardDone(
+            id=encoded.commit(self.context.build_key, self._journal),
             documents=documents,
             tokens=tokens,
             text_bytes=encoded.done.text_bytes,
@@ -140,6 +132,7 @@ class TaskRunner:
             pid=os.getpid(),
             seconds=encoded.clock.totals(sync=time.perf_counter() - began),
         )
+        return TaskResult(shard=shard, contents=encoded.contents, failed_files=encoded.failed)
 
 
 def encode_task(
@@ -185,15 +178,16 @@ class TaskRun:
         self.progress = TaskProgress(task, writer, options.report)
         self._clock = clock
         self._output = ShardOutput(writer, clock)
-        memory = EngineMemory(encoder, options.memory)
-        shared: dict[str, Any] = {
-            "announce": options.announce,
-            "memory": memory,
-            "found_special": self._found_special,
-        }
-        sampler = DocumentSampler(task.id, options.offer) if options.offer is not None else None
-        self._blocks = BlockEncoder(encoder, self._output, crashes=options.crashes, sampler=sampler, **shared)
-        self._long = LongDocuments(encoder, self._output, encode_whole=self._blocks.encode, **shared)
+        self._blocks = BlockEncoder(
+            encoder,
+            self._output,
+            crashes=options.crashes,
+            announce=options.announce,
+            memory=EngineMemory(encoder, options.memory),
+            sampler=DocumentSampler(task.id, options.offer) if options.offer is not None else None,
+            found_special=self._found_special,
+        )
+        self._long = LongDocuments(self._blocks)
         self._pending: list[Documents] = []  # of small pieces that were read to their end
         self._pending_bytes = 0
         self._held: dict[str, PieceReader | None] = {}
@@ -324,7 +318,7 @@ class TaskRun:
         crashing = [p - first for p in self._options.crashes.poison if first <= p < first + len(values)]
         if crashing:
             ended = [p for p in crashing if p < finished]
-            skips = sorted([*skips, *(Skip(nth_good(p, skips), 1, CRASHED) for p in ended)])
+            skips = sorted([*skips, *(Skip(texts.row_of(p), 1, CRASHED) for p in ended)])
             values = values.take(pa.array(np.delete(np.arange(len(values)), crashing)))
             numbers = np.delete(numbers, crashing)
             unfinished = unfinished and len(ended) == len(crashing)
@@ -349,9 +343,9 @@ class TaskRun:
 
     def _encode_long(self, documents: Documents, texts: Texts, piece: Piece) -> None:
         """Encode a block with a long document. One that is too long is skipped; its row is counted already."""
-        for refused in self._long.encode(documents):
-            row = nth_good(refused.number - documents.first, list(texts.skips)) - texts.rows
-            self._skip(Skip(row, 1, "too large", refused.why), documents.counts, piece)
+        for number, why in self._long.encode(documents):
+            row = texts.row_of(number - documents.first) - texts.rows
+            self._skip(Skip(row, 1, "too large", why), documents.counts, piece)
 
     def _found_special(self, number: int) -> None:
         if self._options.refuse_special_tokens:

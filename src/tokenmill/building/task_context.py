@@ -1,4 +1,4 @@
-"""The values that travel between an executor and the processes that run its tasks. All of them are JSON, none is pickled.
+"""The values that travel between an executor and the processes that run its tasks, as JSON (`dataclasses.asdict`).
 
 TaskContext    once per build, to every process
 Task           (plan.py) one at a time, with its CrashHistory
@@ -7,7 +7,7 @@ TaskResult     back, when the task is done
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.events import ShardDone, StageSeconds
@@ -34,13 +34,6 @@ class TaskContext:
     memory: int | None = None  # bytes a process may use before it reloads its engine
     sample: bool = False  # whether documents are sampled for the spot check
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: dict[str, Any]) -> TaskContext:
-        return cls(**body)
-
 
 @dataclass(slots=True)
 class CrashHistory:
@@ -50,9 +43,6 @@ class CrashHistory:
     suspects: tuple[int, int] = (0, 0)  # one of documents [first, last) crashes the engine: encode them in small parts
     alone: bool = False  # make the shard durable before taking another task, so that a crash has one cause
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> CrashHistory:
         return cls(body["poison"], tuple(body["suspects"]), body["alone"])
@@ -60,36 +50,15 @@ class CrashHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What became of a task: the shard it became, what its pieces hold, and what could not be read."""
+    """What became of a task."""
 
-    shard: str | None  # None if no file of the task could be read
+    shard: ShardDone | None  # None if no file of the task could be read
     contents: list[str | None]  # digest of each piece; None for one that was not read to its end
     failed_files: list[dict[str, str]]  # {"file": ..., "error": ...}
-    documents: int
-    tokens: int
-    text_bytes: int
-    source_bytes: int
-    quarantined: int
-    pid: int
-    seconds: StageSeconds
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> TaskResult:
-        return cls(**{**body, "seconds": StageSeconds(**body["seconds"])})
-
-    def event(self) -> ShardDone:
-        """The event that announces the shard."""
-        assert self.shard is not None
-        return ShardDone(
-            id=self.shard,
-            documents=self.documents,
-            tokens=self.tokens,
-            text_bytes=self.text_bytes,
-            source_bytes=self.source_bytes,
-            quarantined=self.quarantined,
-            pid=self.pid,
-            seconds=self.seconds,
-        )
+        shard = body["shard"]
+        if shard is not None:
+            shard = ShardDone(**{**shard, "seconds": StageSeconds(**shard["seconds"])})
+        return cls(shard=shard, contents=body["contents"], failed_files=body["failed_files"])

@@ -78,10 +78,9 @@ def locate(task: Task, source: Source, number: int) -> str:
     """Where document `number` of a task came from, as "file, row n". Reads the task again, so for errors only."""
     for block in blocks(task, source):
         inside = number - block.number
-        if (
-            0 <= inside < len(block.texts.values) - block.texts.unfinished
-        ):  # an unfinished one may still turn out to be bad
-            row = rows_before(block.piece, source) + block.row + nth_good(inside, list(block.texts.skips))
+        finished = len(block.texts.values) - block.texts.unfinished  # an unfinished one may still turn out to be bad
+        if 0 <= inside < finished:
+            row = rows_before(block.piece, source) + block.row + block.texts.row_of(inside)
             return f"{block.piece.file.shown}, row {row}"
     return f"document {number} of shard {task.id}"
 
@@ -139,13 +138,3 @@ def good_rows(texts: Texts) -> list[int]:
     """The rows of a block that gave documents, in order. An unfinished document is not among them."""
     skipped = {row for skip in texts.skips for row in range(skip.row, skip.row + skip.rows)}
     return [row for row in range(texts.rows) if row not in skipped]
-
-
-def nth_good(n: int, skips: list[Skip]) -> int:
-    """The row of the n-th document of a block."""
-    row = n
-    for skip in sorted(skips):
-        if skip.row > row:
-            break
-        row += skip.rows
-    return row

@@ -105,7 +105,7 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
 
 def _measure_build(source: Source, tokenizer: str, rounds: int) -> dict[str, Any]:
     """The best time of several builds of the whole source, and the most memory of any."""
-    from tokenmill.building import build
+    from tokenmill.building.api import build
 
     seconds, peaks, done = [], [], threading.Event()
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as folder, ThreadPoolExecutor(1) as thread:

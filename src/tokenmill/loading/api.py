@@ -92,7 +92,7 @@ def _store(data: Any, tokenizer: Any) -> Store:
         return data
     if tokenizer is None:
         raise UsageError(f"tokenizer is missing: {data!r:.80} is not a store, and raw text needs a tokenizer")
-    from tokenmill.building import build  # and with it readers and engines, which a built store does not need
+    from tokenmill.building.api import build  # and with it readers and engines, which a built store does not need
 
     store = build(data, tokenizer)
     if store.failed:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building import build
+from tokenmill.building.api import build
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.loading import Loader, Mixture, load, mix

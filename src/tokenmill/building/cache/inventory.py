@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -196,13 +197,15 @@ def _clean_up_entry(root: Path, entry: Path) -> None:
             names.unlink(missing_ok=True)
     if (entry / "store").exists() or (root / "stores" / str(listing.get("store", "-"))).exists():
         return
-    with suppress(LockedError, FileNotFoundError):
-        newest = min((_age(names) for names in entry.glob("names-*.json")), default=time.time())
-        if lock_holder(entry) is None and newest > ABANDONED_SECONDS:
-            with build_lock(entry):
-                shutil.rmtree(entry, ignore_errors=True)
+    newest = min((_age(names) for names in entry.glob("names-*.json")), default=math.inf)
+    if lock_holder(entry) is None and newest > ABANDONED_SECONDS:
+        with suppress(LockedError), build_lock(entry):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _age(path: Path) -> float:
-    """Seconds since a file was written."""
-    return time.time() - path.stat().st_mtime
+    """Seconds since a file was written; 0 if another process has removed it."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

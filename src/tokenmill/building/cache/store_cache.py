@@ -67,7 +67,7 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
         destination = None
         try:
             destination = _cache_destination(request, root, stack)
-            request = destination.resolved.request  # its streams are in files now: they cannot be read twice
+            request = destination.resolved  # its streams are in files now: they cannot be read twice
             store = destination.unchanged_store()
             if store is not None:
                 return report_up_to_date(store, listener)
@@ -140,7 +140,7 @@ class CacheDestination:
             return store
         for leftover in self.entry.glob("*.tmp"):  # of a process that was killed: writing here needs the lock
             leftover.unlink(missing_ok=True)
-        if self.resolved.request.force:
+        if self.resolved.force:
             shutil.rmtree(self.folder, ignore_errors=True)
             discard_receipts(self.entry)
         with writing(self.folder):
@@ -151,7 +151,7 @@ class CacheDestination:
         """The indexes and stores of all builds with the same tokenizer and options; nothing with `force`."""
         indexes = [SourceIndex(self.entry, self.source)]
         donors: list[Path] = []
-        if not resolved.request.force:
+        if not resolved.force:
             entries = sorted((self.root / "builds").glob(f"{self.build_key}-*"))
             indexes += [SourceIndex(entry, self.source) for entry in entries if entry != self.entry]
             stores = sorted((self.root / "stores").glob(f"{self.build_key}-*"))
@@ -175,7 +175,7 @@ class CacheDestination:
 
     def store_of(self, plan: BuildPlan) -> Store | None:
         """The store with the content of a plan in which nothing is left to do, if the cache has it."""
-        if self.resolved.request.force or plan.has_work:
+        if self.resolved.force or plan.has_work:
             return None
         return self._open_store(_store_name(self.build_key, [task.id for task in plan.tasks]))
 
@@ -232,11 +232,11 @@ class CacheDestination:
         manifest = published_manifest(place)
         if manifest is None or not files_are_complete(place, manifest):
             return False
-        return not self.resolved.request.force or not verify_store(place)  # --force may be a reaction to damage
+        return not self.resolved.force or not verify_store(place)  # --force may be a reaction to damage
 
     def reasons(self, plan: BuildPlan) -> list[str]:
         """Files that changed; else how the most similar earlier build of these inputs differs."""
-        if self.resolved.request.force:
+        if self.resolved.force:
             return ["--force: rebuilding everything", describe_cost(plan)]
         changes = describe_changes(plan)
         if changes:

@@ -68,7 +68,7 @@ class Outcomes:
         if result.shard is not None:
             self._note(task, result)
             self._emit(TaskEnded(task=task.id))
-            self._emit(result.event())
+            self._emit(result.shard)
 
     def fail(self, task: Task, files: list[dict[str, str]]) -> None:
         self.failures[task.id] = files

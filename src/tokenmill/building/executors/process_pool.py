@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tokenmill import errors
@@ -119,7 +119,7 @@ class ProcessPool:
         self._context = replace(context, memory=self._memory - BLOCK_ROOM, sample=offer is not None)
         self._offer = offer
         for worker in self._workers:
-            worker.send({"context": self._context.to_json()})
+            worker.send({"context": asdict(self._context)})
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
         """Run tasks, the largest first."""
@@ -160,7 +160,7 @@ class ProcessPool:
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, (worker, stream))
         if self._context is not None:
-            worker.send({"context": self._context.to_json()})
+            worker.send({"context": asdict(self._context)})
 
     def _read(self, worker: _Worker, stream: str, descriptor: int) -> None:
         """Take what a worker has written. The end of its standard output is the end of the worker."""
@@ -235,7 +235,7 @@ class ProcessPool:
         worker.running, worker.at = task, None
         worker.unfinished[task.id] = task
         crashes = self._crashes.get(task.id, TaskCrashes())
-        worker.send({"task": task.to_json(), "crashes": crashes.history.to_json()})
+        worker.send({"task": asdict(task), "crashes": asdict(crashes.history)})
 
     def _bury(self, worker: _Worker) -> None:
         """A worker is gone: take its tasks back, and learn from where it died."""

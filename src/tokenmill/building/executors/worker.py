@@ -59,7 +59,7 @@ class _WorkerProcess:
 
     def run(self) -> None:
         threading.Thread(target=self.listen, daemon=True).start()
-        self.runner = TaskRunner(TaskContext.from_json(self.inbox.get()["context"]))
+        self.runner = TaskRunner(TaskContext(**self.inbox.get()["context"]))
         self.send({"ready": os.getpid()})
         while "stop" not in (message := self.inbox.get()):
             self.work(Task.from_json(message["task"]), CrashHistory.from_json(message["crashes"]))
@@ -83,7 +83,7 @@ class _WorkerProcess:
     def commit(self, encoded: EncodedTask) -> None:
         try:
             result = self.runner.commit(encoded)
-            self.send({"result": {"task": encoded.task.id, **result.to_json()}})
+            self.send({"result": {"task": encoded.task.id, **asdict(result)}})
         except BaseException as error:
             self.fatal(error)
 
