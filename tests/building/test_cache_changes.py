@@ -97,6 +97,20 @@ def test_files_that_changed_but_for_their_dates(world, place):
 
 
 @PLACES
+def test_equal_files_removed(world, place):
+    """Files of the same content are counted one by one."""
+    for name in ("copy1.jsonl", "copy2.jsonl", "copy3.jsonl"):
+        (world.data / name).write_text('{"text": "the same"}\n')
+    reasons(world, place)
+    os.rename(world.data / "copy1.jsonl", world.data / "renamed.jsonl")
+    os.unlink(world.data / "copy2.jsonl")
+    os.unlink(world.data / "copy3.jsonl")
+    said = reasons(world, place)
+    assert re.search(r"^1 file renamed: copy1\.jsonl -> renamed\.jsonl$", said, re.M)
+    assert re.search(r"^2 files removed: .*copy2\.jsonl, .*copy3\.jsonl$", said, re.M)
+
+
+@PLACES
 def test_files_added_removed_and_renamed(world, place):
     reasons(world, place)
     (world.data / "f9.jsonl").write_text('{"text": "new"}\n')

@@ -180,6 +180,46 @@ def test_data_below_the_root_of_the_cache(ask, reference, tmp_path, where, monke
 # --- repair ---------------------------------------------------------------------------------------------------------------------
 
 
+def test_a_trial_names_the_engine_that_encoded_it(ask, tmp_path):
+    """Not the one of an earlier trial in the same folder."""
+    write_jsonl(tmp_path / "data/a.jsonl", ["some text", "and more"])
+    first = ask(tmp_path / "data", tmp_path / "out", max_documents=2, engine="gigatoken")
+    write_jsonl(tmp_path / "data/a.jsonl", ["other text", "and more"])
+    second = ask(tmp_path / "data", tmp_path / "out", max_documents=2, engine="tokenizers")
+    assert [store.manifest.tokenizer["engine"] for store in (first, second)] == ["gigatoken", "tokenizers"]
+
+
+def test_linked_shards_are_durable_before_they_are_published(ask, tmp_path, monkeypatch):
+    for word in ("one", "two"):
+        write_jsonl(tmp_path / f"data/{word}.jsonl", lines(word))
+    ask(tmp_path / "data", shard_bytes="1KiB")
+    steps = []
+    link, fsync, replace = os.link, os.fsync, os.replace
+
+    def linked(source, target, **options):
+        if Path(target).parent.name == "shards":
+            steps.append("link")
+        link(source, target, **options)
+
+    def synced(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/shards"):
+            steps.append("sync")
+        fsync(descriptor)
+
+    def replaced(source, target):
+        if str(target).endswith("manifest.json"):
+            steps.append("publish")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "link", linked)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    ask(tmp_path / "data/one.jsonl", shard_bytes="1KiB")
+    assert ask.documents == 0
+    last_link = len(steps) - steps[::-1].index("link")
+    assert "sync" in steps[last_link : steps.index("publish", last_link)]
+
+
 @pytest.mark.parametrize("shard_bytes", ["1KiB", "32MB"])
 def test_a_repair_keeps_what_failed(ask, tmp_path, shard_bytes, capsys):
     """It is no part of what is mended, and the next build tries it again."""

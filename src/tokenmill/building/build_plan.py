@@ -197,16 +197,17 @@ def _find_shards(plan: BuildPlan, receipts: dict[str, list[Path]]) -> None:
 
 
 def _encoded_pieces(plan: BuildPlan, receipts: dict[str, list[Path]], wanted: set[str]) -> dict[str, tuple[str, int]]:
-    """Which existing shard, and which piece of it, has the tokens of a content."""
+    """Which existing shard, and which piece of it, has the tokens of a content. `wanted` keeps those that are not found."""
     encoded: dict[str, tuple[str, int]] = {}
     for shard, folders in receipts.items():
-        if wanted <= encoded.keys():
+        if not wanted:
             break
         for shards in folders:
             receipt = read_receipt(shards, shard)
             if receipt is not None and is_done(shards, receipt):
                 for number, piece in enumerate(receipt["pieces"]):
-                    if piece["content"] is not None and not plan.stops_at(piece):
-                        encoded.setdefault(piece["content"], (str(shards / shard), number))
+                    if piece["content"] in wanted and not plan.stops_at(piece):
+                        wanted.remove(piece["content"])
+                        encoded[piece["content"]] = (str(shards / shard), number)
                 break
     return encoded

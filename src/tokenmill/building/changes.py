@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,19 +62,22 @@ def _content_changes(plan: BuildPlan) -> FileChanges:
         for piece in task.pieces:
             now.setdefault(piece.file.path, {})[piece.start, piece.stop] = piece.content
     earlier: dict[str, dict[Any, str | None]] = {path: {**found} for path, found in plan.earlier_contents.items()}
-    gone = {frozenset(contents.items()): path for path, contents in earlier.items() if path not in now}
+    gone: defaultdict[frozenset[Any], list[str]] = defaultdict(list)  # by content
+    for path, contents in earlier.items():
+        if path not in now:
+            gone[frozenset(contents.items())].append(path)
     changes = FileChanges(files=len(now))
     for path, contents in now.items():
         if path in earlier:
             if contents != earlier[path]:
                 (changes.changed if earlier[path] else changes.retried).append(path)
             continue
-        old_path = gone.pop(frozenset(contents.items()), None)
-        if old_path is None:
-            changes.added.append(path)
+        old_paths = gone[frozenset(contents.items())]
+        if old_paths:
+            changes.renamed.append((old_paths.pop(0), path))
         else:
-            changes.renamed.append((old_path, path))
-    changes.removed = list(gone.values())
+            changes.added.append(path)
+    changes.removed = [path for paths in gone.values() for path in paths]
     return changes
 
 

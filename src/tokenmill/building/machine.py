@@ -10,7 +10,7 @@ from tokenmill.formatting import parse_size
 
 PARENT_BYTES = 80 << 20  # memory of the calling process itself
 WORKER_BYTES = 256 << 20  # a worker with less would spend its time reloading the engine
-BLOCK_ROOM = 64 << 20  # memory that one block needs: the engine is reloaded this much before a worker's share is full
+BLOCK_MEMORY = 64 << 20  # memory that one block needs: the engine is reloaded this much before a worker's share is full
 
 
 def usable_cores() -> int:
@@ -41,9 +41,7 @@ def available_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     ):
         limit, usage = _number(limit_file), _number(usage_file)
         if limit is not None and usage is not None:
-            cached = _inactive_files(
-                limit_file.with_name("memory.stat")
-            )  # page cache, which the kernel drops when memory is needed
+            cached = _inactive_files(limit_file.with_name("memory.stat"))
             free = min(free, max(0, limit - usage + cached))
     return free
 
@@ -87,14 +85,13 @@ def _cpu_quota() -> float | None:
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         pass
-    quota_us, period_us = (
-        _number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-        _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    )
+    quota_us = _number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    period_us = _number("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
     return quota_us / period_us if quota_us and period_us and quota_us > 0 else None
 
 
 def _inactive_files(path: Path) -> int:
+    """Bytes of page cache, which the kernel drops when memory is needed."""
     try:
         facts = dict(line.split() for line in path.read_text().splitlines())
         return int(facts.get("total_inactive_file") or facts["inactive_file"])

@@ -29,7 +29,7 @@ from tokenmill.documents import BLANK
 from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, TokenmillError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
-from tokenmill.io.atomic import writing
+from tokenmill.io.atomic import sync_folder, writing
 from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
@@ -177,7 +177,7 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
         )
     earlier = plan.origin.tokenizer if plan.origin is not None else None
     engine = ("engine", "engine_version")
-    if earlier is not None and (not plan.todo or all(earlier[name] == getattr(tokenizer, name) for name in engine)):
+    if earlier is not None and (not plan.has_work or all(earlier[name] == getattr(tokenizer, name) for name in engine)):
         facts = earlier
     else:
         facts = tokenizer_facts(tokenizer, options["bos"], options["eos"])
@@ -198,6 +198,7 @@ def _link_borrowed_shards(plan: BuildPlan, columns: Sequence[ColumnSpec]) -> Non
         plan.shards.mkdir(exist_ok=True)
         for name, donor in plan.borrowed.items():
             link_shard(donor, plan.shards, name, columns)
+        sync_folder(plan.shards)
 
 
 def _run_tasks(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor, emit: Listener) -> Results:

@@ -22,7 +22,7 @@ from typing import Any
 from tokenmill import errors
 from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
 from tokenmill.building.executors.crashes import TASK_STRIKES, TaskCrashes
-from tokenmill.building.machine import BLOCK_ROOM, PARENT_BYTES, resident_bytes
+from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed, TaskAdvanced, TaskEnded
 from tokenmill.building.spot_check import Sample
@@ -34,7 +34,7 @@ from tokenmill.formatting import human, some
 START_STRIKES = 3  # workers in a row that fail before they are ready
 START_KILLS = 30  # the same, killed from outside
 MEMORY_SECONDS = 0.25  # between two measurements of memory
-STDERR_BYTES = 4000  # of the last words of a worker, for an error
+STDERR_BYTES = 4000  # of the standard error of a worker that are kept for an error message
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Worker:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it died; its closed output will tell
+            pass  # it died, and the end of its output shows that
 
 
 class ProcessPool:
@@ -81,15 +81,6 @@ class ProcessPool:
         self._queue: deque[Task] = deque()
         self._crashes: dict[str, TaskCrashes] = {}
         self._died_unready = 0
-        self._handlers: dict[str, Callable[[_Worker, Any], None]] = {
-            "ready": self._on_ready,
-            "at": self._on_at,
-            "advanced": lambda worker, counts: self._emit(TaskAdvanced(**counts)),
-            "sample": self._on_sample,
-            "free": self._on_free,
-            "result": self._on_result,
-            "fatal": self._on_fatal,
-        }
 
     def start(self) -> None:
         while len(self._workers) < self.processes:
@@ -116,7 +107,7 @@ class ProcessPool:
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
         """Send the context to every worker, and later to those that are still to be started."""
-        self._context = replace(context, memory=self._memory - BLOCK_ROOM, sample=offer is not None)
+        self._context = replace(context, memory=self._memory - BLOCK_MEMORY, sample=offer is not None)
         self._offer = offer
         for worker in self._workers:
             worker.send({"context": asdict(self._context)})
@@ -178,9 +169,9 @@ class ProcessPool:
         *lines, worker.buffer = (worker.buffer + data).split(b"\n")
         for line in lines:
             for kind, value in json.loads(line).items():
-                self._handlers[kind](worker, value)
+                self._receive(worker, kind, value)
         if is_closed:
-            self._bury(worker)
+            self._on_exit(worker)
 
     def _close_pipes(self, worker: _Worker) -> None:
         for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
@@ -190,28 +181,24 @@ class ProcessPool:
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    # Messages of workers: worker.py lists them.
-
-    def _on_ready(self, worker: _Worker, pid: int) -> None:
-        worker.ready, self._died_unready = True, 0
-
-    def _on_at(self, worker: _Worker, at: list[int] | None) -> None:
-        worker.at = (at[0], at[1]) if at else None
-
-    def _on_sample(self, worker: _Worker, sample: list[Any]) -> None:
-        if self._offer is not None:
-            self._offer(Sample(*sample))
-
-    def _on_free(self, worker: _Worker, task: str) -> None:
-        worker.running, worker.at = None, None
-
-    def _on_result(self, worker: _Worker, result: dict[str, Any]) -> None:
-        task = worker.unfinished.pop(result.pop("task"))
-        self._outcomes.add(task, TaskResult.from_json(result))
-
-    def _on_fatal(self, worker: _Worker, error: dict[str, str]) -> None:
-        kind = getattr(errors, error["type"], errors.BuildError)
-        raise kind(error["message"])
+    def _receive(self, worker: _Worker, kind: str, value: Any) -> None:
+        """A message of a worker: worker.py lists them."""
+        match kind:
+            case "ready":
+                worker.ready, self._died_unready = True, 0
+            case "at":
+                worker.at = (value[0], value[1]) if value else None
+            case "advanced":
+                self._emit(TaskAdvanced(**value))
+            case "sample" if self._offer is not None:
+                self._offer(Sample(*value))
+            case "free":
+                worker.running, worker.at = None, None
+            case "result":
+                task = worker.unfinished.pop(value.pop("task"))
+                self._outcomes.add(task, TaskResult.from_json(value))
+            case "fatal":
+                raise getattr(errors, value["type"], errors.BuildError)(value["message"])
 
     # Tasks: assigned, and taken back from workers that died.
 
@@ -237,8 +224,8 @@ class ProcessPool:
         crashes = self._crashes.get(task.id, TaskCrashes())
         worker.send({"task": asdict(task), "crashes": asdict(crashes.history)})
 
-    def _bury(self, worker: _Worker) -> None:
-        """A worker is gone: take its tasks back, and learn from where it died."""
+    def _on_exit(self, worker: _Worker) -> None:
+        """A worker has ended: queue its unfinished tasks again, and record where it died."""
         self._workers.remove(worker)
         code = worker.process.wait()
         assert worker.process.stderr is not None
@@ -253,9 +240,9 @@ class ProcessPool:
         for task in lost:
             self._emit(TaskEnded(task=task.id))
             if worker.ready:
-                # If two tasks were in hand either may have caused it: next time each runs alone.
+                # With two unfinished tasks either may have caused it: next time each runs alone.
                 is_suspect = len(lost) == 1 and task is worker.running
-                self._learn(task, worker.at if is_suspect else None, code)
+                self._record_crash(task, worker.at if is_suspect else None, code)
             if task.id not in self._outcomes.failures:
                 self._queue.appendleft(task)
 
@@ -267,7 +254,7 @@ class ProcessPool:
                 + worker.stderr.decode(errors="replace")[-1500:]
             )
 
-    def _learn(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
+    def _record_crash(self, task: Task, at: tuple[int, int] | None, code: int) -> None:
         crashes = self._crashes.setdefault(task.id, TaskCrashes())
         decision = crashes.record(at)
         if decision == "quarantine":
