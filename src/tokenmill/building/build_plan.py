@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.plan import Limit, Task, build_key, groups, task_of
-from tokenmill.building.publish import published_manifest, sources_of
+from tokenmill.building.publish import published_manifest, sources_of, sweep
 from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.source_index import SourceIndex, file_heads, find_contents
 from tokenmill.documents import BLANK
@@ -19,7 +19,7 @@ from tokenmill.encoding import Tokenizer
 from tokenmill.errors import CorruptError
 from tokenmill.events import Listener
 from tokenmill.reading import Piece, Source, text_weight
-from tokenmill.store import Manifest, files_are_complete, is_done, read_receipt
+from tokenmill.store import Manifest, Store, files_are_complete, is_done, read_receipt
 from tokenmill.store.lease import Lease
 from tokenmill.store.manifest import TRIAL
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -108,12 +108,15 @@ class BuildPlan:
         """The file of each piece of the shards, if all files can be read."""
         return sources_of([[piece.file.shown for piece in task.pieces] for task in self.tasks])
 
-    def is_published(self, shards: list[str]) -> bool:
-        """Whether the published store is complete and consists of these shards."""
+    def published_store(self, shards: list[str]) -> Store | None:
+        """The store in the folder, if it is complete and consists of these shards, and its files have the same names."""
         manifest = self.prior.published
         if manifest is None or not manifest.complete or manifest.shard_ids != shards:
-            return False
-        return files_are_complete(self.folder, manifest) and (self.limit is not None or self._has_same_names())
+            return None
+        if not files_are_complete(self.folder, manifest) or not (self.limit or self._has_same_names()):
+            return None
+        sweep(self.folder, set(shards))
+        return Store(self.folder, manifest)
 
     def _has_same_names(self) -> bool:
         try:

@@ -113,7 +113,7 @@ class FolderDestination:
         return manifest
 
     def _readable_manifest(self) -> Manifest | None:
-        """None if there is no manifest, or it is damaged (receipts still tell what is done), or no shard was finished."""
+        """None if there is no manifest, or it is damaged (receipts still say what is done), or no shard was finished."""
         try:
             manifest = read_manifest(self.folder)
         except (MissingStoreError, CorruptError):
@@ -122,7 +122,7 @@ class FolderDestination:
         return None if is_empty else manifest
 
     def existing_store(self, plan: BuildPlan) -> Store | None:
-        return None if plan.has_work else published_store(plan, [task.id for task in plan.tasks])
+        return None if plan.has_work else plan.published_store([task.id for task in plan.tasks])
 
     def reasons(self, plan: BuildPlan) -> list[str]:
         return describe_changes(plan)
@@ -146,15 +146,6 @@ def check_folder(folder: Path) -> None:
             f"{folder} is not a token store and has other files in it ({', '.join(others[:3])}"
             f"{', ...' if len(others) > 3 else ''}); choose a new or empty folder"
         )
-
-
-def published_store(plan: BuildPlan, shards: list[str]) -> Store | None:
-    """The store in the folder of the plan, if it is complete and consists of these shards under the same names."""
-    manifest = plan.prior.published
-    if manifest is None or not plan.is_published(shards):
-        return None
-    sweep(plan.folder, set(manifest.shard_ids))
-    return Store(plan.folder, manifest)
 
 
 def discard_receipts(folder: Path) -> None:

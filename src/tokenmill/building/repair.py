@@ -13,7 +13,7 @@ from tokenmill.building.sequence import run_build
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
-from tokenmill.events import Event, Listener
+from tokenmill.events import Listener
 from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
@@ -31,7 +31,7 @@ def repair(folder: Path, damages: list[Damage]) -> None:
     manifest = read_manifest(folder)
     tokenizer_is_damaged = any(damage.file.startswith("tokenizer/") for damage in damages)
     resolved = original_request(folder, manifest, from_name=tokenizer_is_damaged)
-    after = run_build(resolved, RepairDestination(folder, manifest, damages), _ignore)
+    after = run_build(resolved, RepairDestination(folder, manifest, damages), lambda event: None)
     if after.fingerprint != manifest.fingerprint:
         raise StoreError(
             f"{folder} was repaired, but differs from the original: its fingerprint is {after.fingerprint}, and was"
@@ -128,13 +128,9 @@ def original_plan(folder: Path, manifest: Manifest, *, engine: str) -> BuildPlan
     """The plan that a store was built from, for reading its documents again. Raises StoreError if the source changed."""
     resolved = original_request(folder, manifest, engine=engine)
     destination = RepairDestination(folder, manifest, [])
-    plan = make_plan(resolved, folder, destination.prior_work(resolved), _ignore)
+    plan = make_plan(resolved, folder, destination.prior_work(resolved), lambda event: None)
     destination.existing_store(plan)
     return plan
-
-
-def _ignore(event: Event) -> None:
-    """A listener that does nothing."""
 
 
 def drop_damaged_lines(path: Path) -> None:

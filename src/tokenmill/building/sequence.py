@@ -15,7 +15,7 @@ from itertools import chain
 
 from tokenmill.building.build_plan import BuildPlan, make_plan
 from tokenmill.building.changes import record_speed
-from tokenmill.building.destination import Destination, published_store
+from tokenmill.building.destination import Destination
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.plan import Task, task_of
@@ -129,7 +129,7 @@ def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
     if plan.has_work:
         results = _run_tasks(plan, tokenizer, executor, emit)
         if plan.limit is not None and not results.failures:
-            store = published_store(plan, results.shard_ids())
+            store = plan.published_store(results.shard_ids())
             if store is not None:
                 return report_up_to_date(store, emit)
     _add_untried_failures(plan, results, emit)

@@ -44,10 +44,6 @@ class Entry:
     head: str = ""
     contents: dict[Range, str] = field(default_factory=dict)
 
-    @property
-    def is_settled(self) -> bool:
-        return is_settled(self.tag, self.at)
-
 
 class SourceIndex:
     """The index of one build, in its folder. Content hashes are only used if `source` is read in the same way."""
@@ -74,7 +70,7 @@ class SourceIndex:
     def find(self, file: SourceFile) -> Entry | None:
         """The entry of a file, if the file has not changed since."""
         entry = self.files.get(file.path)
-        if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not entry.is_settled:
+        if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not is_settled(entry.tag, entry.at):
             return None
         return entry
 
@@ -94,7 +90,7 @@ class SourceIndex:
         """The entry of a file as it was at a time. A later look does not make an earlier, racy record trustworthy."""
         entry = self.files.get(path)
         same = entry is not None and (entry.size, entry.tag) == (size, tag)
-        if entry is None or not same or (at > entry.at and not entry.is_settled):
+        if entry is None or not same or (at > entry.at and not is_settled(tag, entry.at)):
             entry = self.files[path] = Entry(size, tag, at)
         elif at < entry.at and not is_settled(tag, at):
             return Entry(size, tag, at)  # older and racy: not saved

@@ -24,7 +24,7 @@ SHARE = 0.015  # of the CPU time of all processes of the build may go into the c
 MOST_PROCESSES = 16  # more processes do not give this one more time
 AT_LEAST = 2  # documents are checked however short the build: loading the reference is most of the cost
 LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads per second, about
-WAITING = 64  # documents held until there is time for them
+WAITING = 64  # documents kept until there is time for them
 
 
 class Sample(NamedTuple):

@@ -160,7 +160,7 @@ def encode_task(
 class TaskRun:
     """Runs one task into one ShardWriter, which is left ready to commit.
 
-    `contents` and `failed` tell what became of the pieces.
+    `contents` and `failed` say what became of the pieces.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class TaskContext:
 
 @dataclass(slots=True)
 class CrashHistory:
-    """What earlier crashes of a task have taught. Documents are numbered within the task, in the order they are read."""
+    """What is known from earlier crashes of a task. Documents are numbered within the task, in the order they are read."""
 
     poison: list[int] = field(default_factory=list)  # documents that crash the engine: they are left out
     suspects: tuple[int, int] = (0, 0)  # one of documents [first, last) crashes the engine: encode them in small parts

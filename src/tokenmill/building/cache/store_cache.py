@@ -30,7 +30,7 @@ from tokenmill.building.changes import (
     describe_options,
     describe_tokenizer,
 )
-from tokenmill.building.destination import FolderDestination, discard_receipts, published_store, without_own_files
+from tokenmill.building.destination import FolderDestination, discard_receipts, without_own_files
 from tokenmill.building.plan import build_key
 from tokenmill.building.publish import published_manifest
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
@@ -171,7 +171,7 @@ class CacheDestination:
     def existing_store(self, plan: BuildPlan) -> Store | None:
         if plan.has_work:
             return None
-        return self.store_of(plan) or published_store(plan, [task.id for task in plan.tasks])
+        return self.store_of(plan) or plan.published_store([task.id for task in plan.tasks])
 
     def store_of(self, plan: BuildPlan) -> Store | None:
         """The store with the content of a plan in which nothing is left to do, if the cache has it."""

@@ -56,7 +56,7 @@ class Executor(Protocol):
 
 
 class Outcomes:
-    """What the tasks of one `run` became: notes finished ones, tells listeners, collects failed files."""
+    """What the tasks of one `run` became: notes finished ones, emits events, collects failed files."""
 
     def __init__(self, note: Note, emit: Listener) -> None:
         self._note, self._emit = note, emit

@@ -16,7 +16,7 @@ Decision = Literal["retry", "quarantine", "give up"]
 
 @dataclass(slots=True)
 class TaskCrashes:
-    """The deaths of workers at one task, and what they have taught."""
+    """The deaths of workers at one task, and what is known from them."""
 
     history: CrashHistory = field(default_factory=CrashHistory)
     _deaths: int = 0
