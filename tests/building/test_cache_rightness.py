@@ -180,6 +180,22 @@ def test_data_below_the_root_of_the_cache(ask, reference, tmp_path, where, monke
 # --- repair ---------------------------------------------------------------------------------------------------------------------
 
 
+def test_a_listing_is_that_of_the_published_store(ask, tmp_path):
+    """A build that was stopped between publishing and saving its listing leaves the listing of the store before."""
+    write_jsonl(tmp_path / "data/a.jsonl", lines("a"))
+    ask(left_alone(tmp_path / "data"), tmp_path / "out")
+    write_jsonl(tmp_path / "data/b.jsonl", lines("b"))
+
+    def interrupt(event):
+        if event.name == "finished":
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        tm.build(left_alone(tmp_path / "data"), ask.tokenizer, out=tmp_path / "out", progress=interrupt, **ask.options)
+    (tmp_path / "data/b.jsonl").unlink()
+    assert len(ask(left_alone(tmp_path / "data"), tmp_path / "out")) == 30
+
+
 def test_a_trial_names_the_engine_that_encoded_it(ask, tmp_path):
     """Not the one of an earlier trial in the same folder."""
     write_jsonl(tmp_path / "data/a.jsonl", ["some text", "and more"])

@@ -20,6 +20,7 @@ from tokenmill.events import Listener
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source
 from tokenmill.store import Manifest, Store, files_are_complete, read_manifest
+from tokenmill.store.sources import SOURCES
 from tokenmill.user_cache import cache_folder
 
 MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links
@@ -84,7 +85,8 @@ class FolderDestination:
     def prior_work(self, resolved: ResolvedRequest) -> PriorWork | Store:
         manifest = self._matching_manifest(resolved)
         if manifest is not None and manifest.complete and resolved.trusts_listing:
-            is_current = current_listing(self.folder, resolved.source) is not None
+            listing = current_listing(self.folder, resolved.source)
+            is_current = listing is not None and listing.get("store") == _published_facts(manifest)
             if is_current and files_are_complete(self.folder, manifest):
                 sweep(self.folder, set(manifest.shard_ids))
                 return Store(self.folder, manifest)
@@ -128,8 +130,13 @@ class FolderDestination:
         return describe_changes(plan)
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:
-        plan.index.write(plan.source)
+        plan.index.write(plan.source, store=_published_facts(store.manifest))
         return store
+
+
+def _published_facts(manifest: Manifest) -> list[str | None]:
+    """Which store a listing belongs to. A build that is interrupted before it saves its listing leaves that of the last one."""
+    return [manifest.fingerprint, manifest.files.get(SOURCES)]
 
 
 def check_folder(folder: Path) -> None:
