@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from typing import Any
 
 from tokenmill.errors import UsageError
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def some(count: int, noun: str) -> str:
@@ -63,21 +50,10 @@ def parse_size(size: str | int, option: str) -> int:
     """Bytes from "64MB", "1.5GiB" or a number."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", str(size).lower())
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", str(size).lower())
     if match:
-        number, unit = match.groups()
-        unit = unit if not unit or unit.endswith("b") else unit + "b"
-        if unit in _UNITS and (found := int(float(number) * _UNITS[unit])) > 0:
+        number, prefix, binary = match.groups()
+        unit = (1024 if binary else 1000) ** _POWERS[prefix or ""]
+        if (found := int(float(number) * unit)) > 0:
             return found
     raise UsageError(f"{option}={size!r} is not a size; write it like 64MB, 4GB or 1.5GiB")
-
-
-def whole_number(name: str, value: Any, low: int, high: int) -> int:
-    """The number an argument stands for, of Python's or numpy's; anything else, or out of range, is a UsageError."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = low - 1
-    if isinstance(value, bool) or not low <= number <= high:
-        raise UsageError(f"{name}={value!r} is not a whole number from {low} to {high}")
-    return number

@@ -12,8 +12,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
-from tokenmill.option_kinds import Device, DTypeName, Number, Place, Size, SomeOf, Text, Token, Whole, Wholes
-from tokenmill.option_types import Help, Options
+from tokenmill.option_types import (
+    Device,
+    DTypeName,
+    Help,
+    Number,
+    Options,
+    Place,
+    Size,
+    SomeOf,
+    Text,
+    Token,
+    Whole,
+    Wholes,
+)
 
 LONGEST = 2**31 - 1  # tokens in a row
 MANY = 2**31

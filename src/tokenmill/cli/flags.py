@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Collection
 from typing import Any
 
-from tokenmill.option_kinds import Flag, Refused
-from tokenmill.option_types import Option, Options, declared
+from tokenmill.option_types import Flag, Option, Options, Refused, declared
 
 
 def add_options(target: Any, group: type[Options], *, only: Collection[str] = (), skip: Collection[str] = ()) -> None:

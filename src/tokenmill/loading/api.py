@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.formatting import whole_number
 from tokenmill.loading.convert import converter_for
 from tokenmill.loading.distributed import current_rank
 from tokenmill.loading.loader import Loader
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.samples import MixtureSamples, Samples, ViewSamples
-from tokenmill.option_types import given_of, takes
+from tokenmill.option_types import given_of, takes, whole_number
 from tokenmill.options import LayoutOptions, LoadArguments, LoadOptions, RowOptions
 from tokenmill.packing import View, pack
 from tokenmill.store import Store, open_store

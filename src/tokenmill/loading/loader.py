@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tokenmill.errors import MismatchError, UsageError
-from tokenmill.formatting import whole_number
 from tokenmill.loading.convert import TensorConverter
 from tokenmill.loading.distributed import current_rank
 from tokenmill.loading.order import Numbers
 from tokenmill.loading.samples import Samples, Span
+from tokenmill.option_types import whole_number
 
 VERSION = 1
 NOT_STACKED = {"document_mask", "attention_mask_4d", "cu_seqlens"}  # arrays that are made for one batch at a time

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tokenmill.errors import UsageError
-from tokenmill.formatting import whole_number
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
+from tokenmill.option_types import whole_number
 from tokenmill.packing import View
 
 LONGEST_PERIOD = 1 << 16

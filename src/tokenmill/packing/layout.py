@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from tokenmill.errors import UsageError
-from tokenmill.formatting import whole_number
-from tokenmill.option_types import values_of
+from tokenmill.option_types import values_of, whole_number
 from tokenmill.options import FIELDS, LONGEST, Field, LabelMask, LayoutOptions, PackOptions, RowOptions
 
 ONLY_FOR = {  # the options that not every strategy takes

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.errors import CorruptError, UsageError
-from tokenmill.formatting import whole_number
 from tokenmill.io.atomic import canonical, digest
+from tokenmill.option_types import whole_number
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.hashing import splitmix64
 from tokenmill.store import Store
