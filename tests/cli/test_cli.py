@@ -328,13 +328,13 @@ def test_show(store, capsys):
 
 def test_show_json(store, capsys):
     """A line of JSON for each document."""
-    assert main(["show", str(store), "--json", "--doc", "0", "2"]) == 0
+    assert main(["show", str(store), "--json", "--doc", "0", "-1"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     opened = tm.open(store)
     assert first["ids"] == opened[0].tolist()
     assert first["tokens"] == len(opened[0])
     assert first["text"] == "hello world<|endoftext|>"
-    assert (first["document"], first["row"], second["row"]) == (0, 0, 2)
+    assert (first["document"], first["row"], second["document"], second["row"]) == (0, 0, 2, 2)
     assert first["file"].endswith("corpus.jsonl")
 
 

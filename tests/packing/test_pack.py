@@ -19,7 +19,7 @@ from packing_reference import COUNTS, numbered, spread, write_store
 from test_packing_rows import EXTRA, FIELDS, STRATEGIES, same
 
 import tokenmill as tm
-from tokenmill.errors import CorruptError, UsageError
+from tokenmill.errors import BuildError, CorruptError, UsageError
 
 LENGTHS = [5, 0, 12, 1, 8, 30, 3, 7]
 PLANNED = {
@@ -388,6 +388,15 @@ def test_a_store_that_cannot_be_written_still_packs_and_says_so(folder, options)
         view = tm.pack(folder, 8, **options)
     assert everything(view) == right
     assert (folder / "plans").read_text() == "in the way"
+
+
+def test_a_plan_that_fits_nowhere_says_what_to_do(folder, tmp_path, monkeypatch):
+    """Neither beside the store nor in the cache; a user without a home directory has no cache either."""
+    (folder / "plans").write_text("in the way")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(BuildError, match="nor in the cache.*set TOKENMILL_CACHE to a folder"):
+        tm.pack(folder, 8, strategy="best_fit")
 
 
 def test_damage_to_the_store_is_not_hidden_by_a_plan(folder):

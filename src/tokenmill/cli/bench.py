@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import threading
@@ -12,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.flags import add_corpus, add_json, add_options, count, given_options
+from tokenmill.cli.flags import add_command, add_corpus, add_json, count, given_options, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import human, printable
+from tokenmill.formatting import human
 from tokenmill.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -25,15 +24,15 @@ ENGINE_BYTES = 16_000_000  # of the text, for each exact engine
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "bench",
+        _bench,
         help="measure engines and a build on your own text",
         description=f"Measure every engine for a tokenizer on the first {ENGINE_BYTES // 10**6} MB of the text, and a build"
         " of all of it into a temporary store.",
     )
-    command.set_defaults(run=_bench)
-    add_corpus(command)
-    add_options(command.add_argument_group("reading"), ReadOptions)
+    add_corpus(command, ReadOptions)
     command.add_argument(
         "--rounds", type=count, default=3, metavar="N", help="repetitions; the best of each counts (3)"
     )
@@ -59,7 +58,7 @@ def _bench(options: argparse.Namespace) -> int:
         "engines": _measure_engines(tokenizer, texts, options.rounds),
         "build": _measure_build(source, options.tokenizer, options.rounds),
     }
-    print(json.dumps(result, indent=1) if options.json else printable(bench_table(result)))
+    print_result(result, bench_table(result), as_json=options.json)
     return 0
 
 

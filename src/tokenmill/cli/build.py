@@ -6,25 +6,22 @@ import argparse
 import sys
 from typing import Any
 
-from tokenmill.cli.flags import add_corpus, add_json, add_options, given_options
+from tokenmill.cli.flags import add_command, add_corpus, add_json, add_options, given_options
 from tokenmill.cli.info import print_info
+from tokenmill.formatting import some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
-
-FAILED_FILES = 4
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "build",
+        _build,
         help="tokenize a corpus into a store; run again to resume",
         description="Tokenize a corpus into a store. Run it again to resume, or to see that it is up to date.",
     )
-    command.set_defaults(run=_build)
-    add_corpus(command)
+    add_corpus(command, ReadOptions, TokenOptions, TrialOptions)
     add_options(command, BuildArguments, only=["out"])
-    add_options(command.add_argument_group("reading"), ReadOptions)
-    add_options(command.add_argument_group("tokens"), TokenOptions)
-    add_options(command.add_argument_group("trial builds"), TrialOptions)
     running = command.add_argument_group("running")
     add_options(running, RunOptions, skip=["progress"])
     add_json(running)
@@ -49,10 +46,8 @@ def failed_files(number: int) -> int:
     """The exit code of a command that builds. Prints a line if input files failed."""
     if not number:
         return 0
-    from tokenmill.formatting import some
-
     print(
         f"{some(number, 'input file')} failed; run the command again to retry, or use the store without them",
         file=sys.stderr,
     )
-    return FAILED_FILES
+    return 4

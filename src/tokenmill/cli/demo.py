@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tokenmill.cli.flags import add_command
+
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "demo",
+        _demo,
         help="try it on Python's own source files, offline",
         description="Build a store from the .py, .rst and .txt files of this Python installation, with a small demo tokenizer.",
     )
-    command.set_defaults(run=_demo)
     command.add_argument("-o", "--out", default="demo-corpus", help="directory of the store (demo-corpus)")
 
 

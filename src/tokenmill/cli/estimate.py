@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.flags import add_corpus, add_json, add_options, given_options
-from tokenmill.formatting import printable
+from tokenmill.cli.flags import add_command, add_corpus, add_json, given_options, print_result
+from tokenmill.formatting import human, human_time, some
 from tokenmill.options import EstimateArguments, ReadOptions, SampleOptions, TokenOptions
 
 if TYPE_CHECKING:
@@ -15,16 +14,14 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "estimate",
+        _estimate,
         help="estimate tokens, disk space and time of a build from a sample, in seconds",
         description="Estimate the result and the cost of a build from a sample, and warn about problems in the text.",
     )
-    command.set_defaults(run=_estimate)
-    add_corpus(command)
-    add_options(command.add_argument_group("reading"), ReadOptions)
-    add_options(command.add_argument_group("tokens"), TokenOptions)
-    add_options(command.add_argument_group("sampling"), SampleOptions)
+    add_corpus(command, ReadOptions, TokenOptions, SampleOptions)
     add_json(command)
 
 
@@ -32,13 +29,11 @@ def _estimate(options: argparse.Namespace) -> int:
     from tokenmill.estimating.api import estimate
 
     found = estimate(tuple(options.source), options.tokenizer, **given_options(options, EstimateArguments))
-    print(json.dumps(found.as_dict(), indent=1) if options.json else printable(_table(found)))
+    print_result(found.as_dict(), _table(found), as_json=options.json)
     return 0
 
 
 def _table(found: Estimate) -> str:
-    from tokenmill.formatting import human, human_time, some
-
     about = "" if found.exact else "about "
     between = "counted" if found.exact else f"95% interval: {_short(found.low)} to {_short(found.high)}"
     quantiles = found.quantiles

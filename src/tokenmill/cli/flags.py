@@ -1,12 +1,31 @@
-"""Command-line flags: those of declared options, and the types of the others."""
+"""What the commands share: flags of declared options, the types of other flags, and how results are printed."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection
 from typing import Any
 
+from tokenmill.formatting import printable
 from tokenmill.option_types import Flag, Option, Options, Refused, declared
+from tokenmill.options import ReadOptions, SampleOptions, TokenOptions, TrialOptions
+
+GROUPS: dict[type[Options], str] = {
+    ReadOptions: "reading",
+    TokenOptions: "tokens",
+    TrialOptions: "trial builds",
+    SampleOptions: "sampling",
+}
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], *, help: str, description: str
+) -> argparse.ArgumentParser:
+    """Add a command. `run` gets the parsed arguments and returns the exit code."""
+    command: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
+    command.set_defaults(run=run)
+    return command
 
 
 def add_options(target: Any, group: type[Options], *, only: Collection[str] = (), skip: Collection[str] = ()) -> None:
@@ -43,8 +62,8 @@ def _parser(option: Option) -> Any:
     return parse
 
 
-def add_corpus(command: argparse.ArgumentParser) -> None:
-    """Add the source and the tokenizer, for commands that tokenize."""
+def add_corpus(command: argparse.ArgumentParser, *groups: type[Options]) -> None:
+    """Add the source, the tokenizer, and groups of options under their titles, for commands that tokenize."""
     command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
     command.add_argument(
         "-t",
@@ -52,10 +71,17 @@ def add_corpus(command: argparse.ArgumentParser) -> None:
         required=True,
         help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
     )
+    for group in groups:
+        add_options(command.add_argument_group(GROUPS[group]), group)
 
 
 def add_json(command: Any) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def print_result(facts: Any, text: str, *, as_json: bool) -> None:
+    """Print the result of a command on standard output: the facts for programs, or the text for people."""
+    print(json.dumps(facts, indent=1) if as_json else printable(text))
 
 
 def count(text: str) -> int:

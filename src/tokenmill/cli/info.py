@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from tokenmill.cli.flags import add_json
-from tokenmill.formatting import printable
+from tokenmill.cli.flags import add_command, add_json, print_result
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "info",
+        _info,
         help="describe a store",
         description="Describe a store from its manifest: counts, tokenizer, fingerprint.",
     )
-    command.set_defaults(run=_info)
     command.add_argument("store", help="folder of the store")
     add_json(command)
 
@@ -31,4 +30,4 @@ def print_info(path: str, *, as_json: bool) -> None:
     from tokenmill.store.facts import info, info_table
 
     facts = info(path)
-    print(json.dumps(facts, indent=1) if as_json else printable(info_table(facts)))
+    print_result(facts, info_table(facts), as_json=as_json)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
-from tokenmill.cli.flags import add_json, add_options, given_options
+from tokenmill.cli.flags import add_command, add_json, add_options, given_options, print_result
 from tokenmill.formatting import printable
 from tokenmill.options import LayoutOptions, PackOptions
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "pack",
+        _pack,
         help="show what rows for training cost: padding, tokens lost, documents split",
         description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan.",
     )
-    command.set_defaults(run=_pack)
     command.add_argument("store", help="folder of the store")
     add_options(command, PackOptions, only=["seq_len"])
     strategy = command.add_mutually_exclusive_group()
@@ -51,7 +51,7 @@ def _pack(options: argparse.Namespace) -> int:
         facts, table = packed[0].stats.as_dict(), stats_table(packed[0].stats)
         keywords = "".join(f", {name}={value!r}" for name, value in {"strategy": strategy, **given}.items())
         table += f"\n\nin Python: view = tm.pack({options.store!r}, {options.seq_len}{keywords}); view[:8]['input_ids']"
-    print(json.dumps(facts, indent=1) if options.json else printable(table))
+    print_result(facts, table, as_json=options.json)
     if options.plot is not None:
         draw(packed, options.plot)
         print(printable(f"chart written to {options.plot}"), file=sys.stderr)

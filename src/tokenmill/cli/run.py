@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from tokenmill.cli.build import failed_files
-from tokenmill.cli.flags import add_json
+from tokenmill.cli.flags import add_command, add_json, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import printable
+from tokenmill.formatting import human, some
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "run",
+        _run,
         help="run a recipe: one YAML file from sources to batches",
         description="Build or find the stores of a recipe, plan its rows, and show the result and how to load it.",
     )
-    command.set_defaults(run=_run)
     command.add_argument("recipe", nargs="?", help="the YAML file; paths in it are relative to its folder")
     command.add_argument(
         "--set",
@@ -48,19 +48,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.check:
         facts = overview.check(recipe)
         unchecked = "" if facts["tokenizer_found"] else f"; {facts['tokenizer']} was not looked up"
-        text = f"ok: {_inputs(facts['sources'])}{unchecked}"
-        print(json.dumps(facts, indent=1) if options.json else printable(text))
+        print_result(facts, f"ok: {_inputs(facts['sources'])}{unchecked}", as_json=options.json)
         return 0
     facts = overview.facts(recipe)
     facts["python"] = overview.python(options.recipe, options.set, next(iter(facts["splits"])))
     text = "\n".join([overview.table(facts), "", "in Python:", *(f"    {line}" for line in facts["python"])])
-    print(json.dumps(facts, indent=1) if options.json else printable(text))
+    print_result(facts, text, as_json=options.json)
     return failed_files(sum(source["failed"] for source in facts["sources"].values()))
 
 
 def _inputs(sources: dict[str, Any]) -> str:
-    from tokenmill.formatting import human, some
-
     return ", ".join(
         f"{name} has {some(each['files'], 'file')} of {human(each['bytes'])}"
         if "files" in each

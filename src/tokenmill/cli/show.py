@@ -7,17 +7,18 @@ import json
 import sys
 from typing import Any
 
-from tokenmill.cli.flags import token_range
+from tokenmill.cli.flags import add_command, token_range
 from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "show",
+        _show,
         help="show documents: origin, ids and text",
         description="Show documents: where each came from, its ids and its text.",
     )
-    command.set_defaults(run=_show)
     command.add_argument("store", help="folder of the store")
     command.add_argument(
         "--doc", type=int, nargs="+", default=[0], metavar="N", help="numbers of documents, from 0; -1 is the last (0)"
@@ -45,6 +46,7 @@ def _show(options: argparse.Namespace) -> int:
         except IndexError as error:
             print(f"tokenmill: {error}", file=sys.stderr)
             return 2
+        number %= len(store)
         start, stop, _ = options.tokens.indices(len(ids))
         shown_ids, text = ids[start:stop].tolist(), tokenizer.decode(ids, start, stop)
         if options.json:
@@ -53,6 +55,6 @@ def _show(options: argparse.Namespace) -> int:
             continue
         first = f" from {start:,}" if start else ""
         more, dots = (f" ... and {len(ids) - stop:,} more", " ...") if len(ids) > stop else ("", "")
-        head = f"document {number % len(store)}: {file}, row {row}; {len(ids):,} tokens{first}"
+        head = f"document {number}: {file}, row {row}; {len(ids):,} tokens{first}"
         print(printable(f"{head}\n{shown_ids}{more}\n{text}{dots}\n"))
     return 0

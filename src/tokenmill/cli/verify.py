@@ -8,18 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tokenmill.cli.flags import add_json, count
+from tokenmill.cli.flags import add_command, add_json, count
 from tokenmill.errors import LockedError, StoreError
 from tokenmill.formatting import printable
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "verify",
+        _verify,
         help="verify the checksums of a store; repair it from its source",
         description="Read a whole store and compare it with its checksums. The exit code is 3 if anything differs.",
     )
-    command.set_defaults(run=_verify)
     command.add_argument("store", help="folder of the store")
     command.add_argument(
         "--reencode",

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.loading.convert import converter_for
-from tokenmill.loading.distributed import current_rank
-from tokenmill.loading.loader import Loader
+from tokenmill.loading.loader import Loader, current_rank
 from tokenmill.loading.mixture import Mixture
-from tokenmill.loading.samples import MixtureSamples, Samples, ViewSamples
+from tokenmill.loading.samples import MixtureSamples, ViewSamples
 from tokenmill.option_types import given_of, takes, whole_number
 from tokenmill.options import LayoutOptions, LoadArguments, LoadOptions, RowOptions
 from tokenmill.packing import View, pack
@@ -35,26 +33,13 @@ def load(data: Any, options: LoadArguments) -> Loader:
     rank, world_size = _world(options)
     size = _global_size(options, world_size)
     view = _configured(_view(data, options), options)
-    shuffle, seed = options.shuffle, options.seed
-    samples: Samples
-    if isinstance(view, View):
-        samples = ViewSamples(view, seed, shuffle=shuffle)
-    else:
-        samples = MixtureSamples(view, seed, shuffle=shuffle)
-    _check_rows(len(samples) * (options.epochs or 1), size, options)
-    return Loader(
-        samples,
-        converter_for(options.device, pin_memory=options.pin_memory),
-        global_batch_size=size,
-        rank=rank,
-        world_size=world_size,
-        world_given=options.rank is not None,
-        seed=seed,
-        shuffle=shuffle,
-        epochs=options.epochs,
-        drop_last=options.drop_last,
-        prefetch=options.prefetch,
+    samples = (
+        ViewSamples(view, options.seed, shuffle=options.shuffle)
+        if isinstance(view, View)
+        else MixtureSamples(view, options.seed, shuffle=options.shuffle)
     )
+    _check_rows(len(samples) * (options.epochs or 1), size, options)
+    return Loader(samples, options, global_batch_size=size, rank=rank, world_size=world_size)
 
 
 def _check_rows(rows: int, size: int, options: LoadOptions) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tokenmill.errors import MismatchError, UsageError
-from tokenmill.loading.convert import TensorConverter
-from tokenmill.loading.distributed import current_rank
+from tokenmill.loading.convert import converter_for
 from tokenmill.loading.order import Numbers
 from tokenmill.loading.samples import Samples, Span
 from tokenmill.option_types import whole_number
+from tokenmill.options import LoadArguments
 
 VERSION = 1
 NOT_STACKED = {"document_mask", "attention_mask_4d", "cu_seqlens"}  # arrays that are made for one batch at a time
@@ -33,22 +35,18 @@ class Loader:
     def __init__(
         self,
         samples: Samples,
-        converter: TensorConverter,
+        options: LoadArguments,
         *,
         global_batch_size: int,
         rank: int,
         world_size: int,
-        world_given: bool,
-        seed: int,
-        shuffle: bool,
-        epochs: int | None,
-        drop_last: bool,
-        prefetch: int,
     ) -> None:
-        self.samples, self.converter = samples, converter
+        self.samples = samples
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
-        self.seed, self.shuffle, self.epochs, self.drop_last, self.prefetch = seed, shuffle, epochs, drop_last, prefetch
-        self.world_given = world_given
+        self.seed, self.shuffle, self.prefetch = options.seed, options.shuffle, options.prefetch
+        self.epochs, self.drop_last = options.epochs, options.drop_last
+        self._converted = converter_for(options.device, pin_memory=options.pin_memory)
+        self._rank_given = options.rank is not None
         self.seen = 0  # samples of all ranks so far, including the dropped rest of each pass
 
     @property
@@ -204,7 +202,7 @@ class Loader:
 
     def make_batch(self, span: Span) -> Any:
         """This rank's part of a global batch."""
-        return self.converter(self.samples.take(self._places(span)))
+        return self._converted(self.samples.take(self._places(span)))
 
     def _make_group(self, group: list[Span]) -> list[Any]:
         """Several batches together, as parts of the same arrays: small batches cost more in calls than in tokens.
@@ -220,7 +218,7 @@ class Loader:
             return [error] if len(group) == 1 else list(chain.from_iterable(self._make_group([span]) for span in group))
         ends = np.cumsum([each.shape[-1] for each in places]).tolist()
         return [
-            self.converter({name: value[low:high] for name, value in arrays.items()})
+            self._converted({name: value[low:high] for name, value in arrays.items()})
             for low, high in zip([0, *ends], ends, strict=False)
         ]
 
@@ -238,7 +236,7 @@ class Loader:
 
     def check_rank(self) -> None:
         """Raise a UsageError if the rank has changed, as it does for a loader made before torch.distributed was initialised."""
-        if not self.world_given and (now := current_rank()) != (self.rank, self.world_size):
+        if not self._rank_given and (now := current_rank()) != (self.rank, self.world_size):
             raise UsageError(
                 f"this loader was made as rank {self.rank} of {self.world_size}, but this process is rank {now[0]} of {now[1]};"
                 " make the loader after torch.distributed is initialised, or give rank and world_size"
@@ -248,3 +246,21 @@ class Loader:
     def _pass(self) -> int:
         """Samples of one `for` loop."""
         return (self.epochs or 0) * len(self.samples)
+
+
+def current_rank() -> tuple[int, int]:
+    """The rank of this process and the number of ranks; 0 and 1 if nothing is set."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    try:
+        number, count = int(rank or 0), int(world_size or 1)
+    except ValueError:
+        number, count = -1, 0
+    if not 0 <= number < count or (count > 1 and rank is None):
+        raise UsageError(
+            f"the environment variables RANK={rank} and WORLD_SIZE={world_size} do not name a rank; give rank and world_size,"
+            " or make the loader after torch.distributed is initialised"
+        )
+    return number, count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -11,7 +11,6 @@ from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.order import Numbers, Order
 from tokenmill.packing import View
 from tokenmill.packing.hashing import splitmix64
-from tokenmill.packing.layout import RowFormat
 from tokenmill.packing.rows import Arrays
 
 
@@ -22,61 +21,38 @@ class Span(NamedTuple):
     stop: int
 
 
-class Samples(Protocol):
-    """An endless sequence of rows."""
-
-    data: View | Mixture
-    fingerprint: str
-    seq_len: int
-    row_format: RowFormat
-    buckets: bool  # whether rows have several widths
-
-    def __len__(self) -> int:
-        """Samples per epoch."""
-        ...
-
-    def places(self, start: int, stop: int) -> Numbers:
-        """The places of samples `start` to `stop`, along the last axis."""
-        ...
-
-    def take(self, places: Numbers) -> Arrays:
-        """The rows at these places, stacked."""
-        ...
-
-    def epochs(self, samples: int) -> dict[str, float]:
-        """The epochs of each source after this many samples."""
-        ...
-
-
 class ViewSamples:
     """The rows of one view, epoch after epoch."""
 
     def __init__(self, view: View, seed: int, *, shuffle: bool) -> None:
-        self.data: View | Mixture = view
-        self.view = view
+        self.data = self.view = view
         self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view.row_format
-        self.buckets = bool(view.layout.buckets)
+        self.buckets = bool(view.layout.buckets)  # whether rows have several widths
         self.order = Order(len(view), seed, shuffle=shuffle)
 
     def __len__(self) -> int:
+        """Samples per epoch."""
         return len(self.view)
 
     def places(self, start: int, stop: int) -> Numbers:
+        """The places of samples `start` to `stop`, along the last axis."""
         return self.order.rows(start, stop)
 
     def take(self, places: Numbers) -> Arrays:
+        """The rows at these places, stacked."""
         return self.view.rows(places)
 
     def epochs(self, samples: int) -> dict[str, float]:
+        """The epochs of each source after this many samples."""
         return {"all": samples / len(self.view)}
 
 
 class MixtureSamples:
-    """The rows of a mixture. Each source has epochs of its own."""
+    """The rows of a mixture, with the methods of ViewSamples. Each source has epochs of its own."""
 
     def __init__(self, mixture: Mixture, seed: int, *, shuffle: bool) -> None:
-        self.data: View | Mixture = mixture
-        self.mixture, self.views = mixture, list(mixture.views.values())
+        self.data = self.mixture = mixture
+        self.views = list(mixture.views.values())
         first = self.views[0]
         self.fingerprint, self.seq_len, self.row_format = mixture.fingerprint, first.seq_len, first.row_format
         self.buckets = False
@@ -107,6 +83,9 @@ class MixtureSamples:
         if len(parts) <= 1:
             return parts[0][1] if parts else self.views[0].rows([])
         return {name: _joined(name, parts, len(rows), self.seq_len) for name in parts[0][1]}
+
+
+Samples = ViewSamples | MixtureSamples
 
 
 def _source_seed(seed: int, name: str) -> int:

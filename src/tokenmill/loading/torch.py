@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
-
-from tokenmill.loading.samples import Samples, Span
 
 
 def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[str, Any]:
@@ -24,26 +22,6 @@ def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[st
     return converted
 
 
-class BatchSource(Protocol):
-    """What a BatchDataset needs of a loader."""
-
-    samples: Samples
-    seen: int
-    epochs: int | None
-
-    def __len__(self) -> int: ...
-
-    def spans(self) -> Iterator[Span]: ...
-
-    def make_batch(self, span: Span) -> Any: ...
-
-    def check_rank(self) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
 class BatchDataset(IterableDataset[dict[str, Any]]):
     """The batches of a loader, for `DataLoader(..., batch_size=None)`. Worker w of k makes every k-th batch, and DataLoader takes
     them in turns: the same batches in the same order for any number of workers.
@@ -53,8 +31,8 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
     starts again. `state_dict` belongs to this copy of the dataset: torchdata's StatefulDataLoader stores one per worker.
     """
 
-    def __init__(self, loader: BatchSource) -> None:
-        self.loader = loader
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader  # a Loader, whose module imports this one
         self.given = 0  # batches made by this worker since `loader.seen`
         self.skip = 0  # batches to skip, according to a state that was loaded
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.formatting import percent
+from tokenmill.formatting import percent, some
 from tokenmill.option_types import declared
 from tokenmill.options import LayoutOptions, Strategy
 from tokenmill.packing.api import pack
 from tokenmill.packing.layout import ONLY_FOR
-from tokenmill.packing.stats import Stats, counted
+from tokenmill.packing.stats import Stats
 from tokenmill.store import Store
 
 # The strategies for which an option makes a difference. Where no document is split, all rows start at a document anyway.
@@ -102,7 +102,7 @@ def comparison_table(packed: list[Packed]) -> str:
     ]
     if any("-" in (column[option] for option in _option_names(packed)) for column in columns):
         notes.append("- : the strategy does not take this option.")
-    head = f"{counted(stats.documents, 'document')}, {counted(stats.tokens, 'token')}, rows of {stats.seq_len:,}"
+    head = f"{some(stats.documents, 'document')}, {some(stats.tokens, 'token')}, rows of {stats.seq_len:,}"
     return "\n".join([head, "", *(line.rstrip() for line in lines), "", *notes])
 
 

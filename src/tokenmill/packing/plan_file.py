@@ -183,21 +183,18 @@ def load_or_write_plan(store: Path, key: str, write: Callable[[Path], None]) -> 
     except BuildError as error:
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in UNWRITABLE:
             raise
-        folder = _cache_plans(folder)
+        folder = cache_folder() / FOLDER
         plan = open_plan(folder, key)
         if plan is None:
+            try:
+                write(folder)
+            except BuildError as unwritten:
+                raise BuildError(
+                    f"the plan cannot be stored in {store / FOLDER} ({error.__cause__.strerror}), nor in the cache:"
+                    f" {unwritten}; or set TOKENMILL_CACHE to a folder that can be written"
+                ) from unwritten
             warnings.warn(f"{store / FOLDER} cannot be written; the plan is stored in {folder}", stacklevel=5)
-            write(folder)
     plan = plan or open_plan(folder, key)
     if plan is None:
         raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
     return plan
-
-
-def _cache_plans(folder: Path) -> Path:
-    try:
-        return cache_folder() / FOLDER
-    except RuntimeError:  # no home directory
-        raise BuildError(
-            f"{folder} cannot be written, and there is no home directory for the plan; set TOKENMILL_CACHE to a directory"
-        ) from None

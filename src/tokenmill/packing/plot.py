@@ -87,22 +87,11 @@ def _shared(packed: Sequence[Packed]) -> dict[str, Any]:
     return {name: value for name, value in first.items() if all(one.options.get(name) == value for one in packed)}
 
 
-def _without(options: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in shared}
-
-
 def _draw_lengths(axes: Any, stats: Stats) -> None:
     """The histogram: a bar for each power of two, with seq_len marked."""
     places = [_place(low) for low, _, _ in stats.lengths]
-    axes.bar(
-        places,
-        [count for _, _, count in stats.lengths],
-        width=1,
-        align="edge",
-        facecolor="0.75",
-        edgecolor="0.2",
-        lw=0.7,
-    )
+    counts = [count for _, _, count in stats.lengths]
+    axes.bar(places, counts, width=1, align="edge", facecolor="0.75", edgecolor="0.2", lw=0.7)
     last = int(max([*places, _place(stats.seq_len), 1]))
     every = 1 + last // 8  # keeps labels apart
     ticks = [place for place in range(last + 2) if place % every == 0]
@@ -157,16 +146,13 @@ def _draw_places(axes: Any, stats: Stats) -> None:
 def _draw_rows(axes: Any, packed: Sequence[Packed]) -> None:
     """Several packings: what fills the rows of each, in percent of the positions."""
     for line, one in enumerate(packed):
-        stats, start = one.stats, 0.0
-        for field, _, style in _IN_ROWS:
-            share = 100 * _count(stats, field) / max(stats.positions, 1)
-            if share:
-                axes.barh(line, share, left=start, height=0.6, edgecolor="0.2", lw=0.7, **style)
-            start += share
+        stats = one.stats
+        _draw_shares(axes, line, stats, _IN_ROWS, stats.positions)
         fill = f"{percent(stats.positions - stats.padding, stats.positions)} full" if stats.positions else "no rows"
         axes.text(102, line, f"{fill}\n{stats.rows:,} rows", va="center", fontsize=8)
     shared = _shared(packed)
-    names = [replace(one, options=_without(one.options, shared)).name.replace(", ", "\n") for one in packed]
+    own = [{name: value for name, value in one.options.items() if name not in shared} for one in packed]
+    names = [replace(one, options=options).name.replace(", ", "\n") for one, options in zip(packed, own, strict=True)]
     axes.set_yticks(range(len(packed)), names, fontsize=8)
     axes.set_xlim(0, 128)
     axes.set_xticks(range(0, 101, 25))
@@ -180,28 +166,29 @@ def _draw_lost(axes: Any, packed: Sequence[Packed]) -> None:
     """Several packings: the tokens in no row, in percent of all tokens."""
     most = 0.0
     for line, one in enumerate(packed):
-        stats, start = one.stats, 0.0
-        for field, _, style in _LOST:
-            share = 100 * _count(stats, field) / max(stats.tokens, 1)
-            if share:
-                axes.barh(line, share, left=start, height=0.6, edgecolor="0.2", lw=0.7, **style)
-            start += share
+        stats = one.stats
+        end = _draw_shares(axes, line, stats, _LOST, stats.tokens)
         lost = stats.truncated + stats.dropped
-        axes.annotate(
-            percent(lost, stats.tokens) if lost else "none",
-            (start, line),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
-        most = max(most, start)
+        text = percent(lost, stats.tokens) if lost else "none"
+        axes.annotate(text, (end, line), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        most = max(most, end)
     axes.set_xlim(0, 1.3 * most if most else 1)
     axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= min(100, axes.get_xlim()[1])])
     axes.set_yticks(range(len(packed)), [""] * len(packed))
     axes.set_title("What is in no row")
     axes.set_xlabel("% of the tokens")
     _finish_bars(axes, len(packed), _LOST)
+
+
+def _draw_shares(axes: Any, line: int, stats: Stats, parts: Any, whole: int) -> float:
+    """One bar of several parts, in percent of `whole`; returns where it ends."""
+    end = 0.0
+    for field, _, style in parts:
+        share = 100 * _count(stats, field) / max(whole, 1)
+        if share:
+            axes.barh(line, share, left=end, height=0.6, edgecolor="0.2", lw=0.7, **style)
+        end += share
+    return end
 
 
 def _finish_bars(axes: Any, bars: int, parts: Any) -> None:

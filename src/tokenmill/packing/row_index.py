@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,29 +37,11 @@ class RowPieces(NamedTuple):
     in_rows: Numbers  # pieces of each row
 
 
-class RowIndex(Protocol):
-    """Where rows lie in the store. `index` holds valid row numbers, `places` the flat position of the first token of each row."""
-
-    def __len__(self) -> int: ...
-
-    def width(self, index: Numbers) -> int: ...
-
-    def stretches(self, index: Numbers) -> Stretches: ...
-
-    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces: ...
-
-    def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """The place in the store of the token that follows each piece outside of its row (-1: none), and whether it continues
-        the same document."""
-        ...
-
-    def seen(self, index: Numbers) -> Numbers:
-        """The tokens of each row that are also in the previous row."""
-        ...
-
-
 class StreamRows:
-    """Rows cut from a stream: the whole store, or the ranges of it that a plan lists."""
+    """Rows cut from a stream: the whole store, or the ranges of it that a plan lists.
+
+    `index` holds valid row numbers, `places` the flat position of the first token of each row.
+    """
 
     def __init__(self, store: Store, layout: Layout, plan: RowPlan | None) -> None:
         self.store, self.layout = store, layout
@@ -67,10 +49,8 @@ class StreamRows:
         self.length = plan.facts["stream"] if plan else store.num_tokens
         row_starts = self.columns.get("row_starts")
         self.count = len(row_starts) if row_starts is not None else stream_rows(self.length, layout)
-        self._rows, self._full = (
-            np.arange(ROWS_AT_ONCE),
-            np.full(ROWS_AT_ONCE, layout.seq_len),
-        )  # reused for most batches
+        self._rows = np.arange(ROWS_AT_ONCE)  # these two are reused for most batches
+        self._full = np.full(ROWS_AT_ONCE, layout.seq_len)
 
     def __len__(self) -> int:
         return self.count
@@ -79,6 +59,7 @@ class StreamRows:
         return self.layout.seq_len
 
     def seen(self, index: Numbers) -> Numbers:
+        """The tokens of each row that are also in the previous row."""
         return np.where(index > 0, self.layout.seq_len - self.layout.stride, 0)
 
     def stretches(self, index: Numbers) -> Stretches:
@@ -106,9 +87,8 @@ class StreamRows:
         counts, ends = ends_within(self.store, starts, stops)
         inner = ends + np.repeat(begins - starts, counts)
         borders = np.sort(np.concatenate((begins, inner[ends < np.repeat(stops, counts)])))
-        borders = borders[
-            np.append(True, borders[1:] != borders[:-1])[: len(borders)]
-        ]  # an empty document ends where the one before it does
+        # An empty document ends where the one before it does.
+        borders = borders[np.append(True, borders[1:] != borders[:-1])[: len(borders)]]
         rows = places.searchsorted(borders, "right") - 1
         in_rows = np.bincount(rows, minlength=len(places))
         lengths = np.append(borders[1:], 0)[: len(borders)] - borders
@@ -117,6 +97,8 @@ class StreamRows:
         return RowPieces(rows, borders, lengths, in_rows)
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """The place in the store of the token that follows each piece outside of its row (-1: none), and whether it continues
+        the same document."""
         follows, continues = np.full(len(pieces.rows), -1), np.zeros(len(pieces.rows), np.bool_)
         if "row_starts" not in self.columns:
             last = np.append(stretches.rows[1:] != stretches.rows[:-1], True)[: len(stretches.rows)]
@@ -142,7 +124,7 @@ class StreamRows:
 
 
 class PieceRows:
-    """Rows of planned pieces: one piece per row, or those up to the row's entry in `row_ends`."""
+    """Rows of planned pieces: one piece per row, or those up to the row's entry in `row_ends`. See StreamRows for the methods."""
 
     def __init__(self, store: Store, layout: Layout, plan: RowPlan) -> None:
         self.store, self.layout = store, layout
@@ -188,6 +170,9 @@ class PieceRows:
         low = np.where(index > 0, self.row_ends.take(np.maximum(index - 1, 0)), 0)
         counts = self.row_ends.take(index) - low
         return np.repeat(rows, counts), spread(low, counts)
+
+
+RowIndex = StreamRows | PieceRows
 
 
 def _flat_places(stretches: Stretches, places: Numbers) -> Numbers:

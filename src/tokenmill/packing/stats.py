@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.formatting import percent
+from tokenmill.formatting import percent, some
 
 BAR = 40  # characters of the longest bar of a histogram
 
@@ -102,18 +102,18 @@ def stats_table(stats: Stats) -> str:
     def of(part: int, whole: int, what: str, more: str = "") -> str:
         return f"{part:>{width},}   {percent(part, whole)} of the {what}{more}" if part else f"{0:>{width}}"
 
-    truncated = f", from {counted(stats.documents_truncated, 'document')}"
-    dropped = f", {counted(stats.documents_dropped, 'document')} whole" if stats.documents_dropped else ""
+    truncated = f", from {some(stats.documents_truncated, 'document')}"
+    dropped = f", {some(stats.documents_dropped, 'document')} whole" if stats.documents_dropped else ""
     split = f" ({percent(stats.documents_split, stats.documents)}) that no single row holds"
     rows = [
         ("rows", f"{stats.rows:,}, of {'' if even else 'up to '}{stats.seq_len:,} positions each"),
-        ("documents", f"{stats.documents:,} with {counted(stats.tokens, 'token')}"),
+        ("documents", f"{stats.documents:,} with {some(stats.tokens, 'token')}"),
         ("fill", percent(stats.positions - stats.padding, stats.positions) if stats.positions else "no rows"),
         ("padding", of(stats.padding, stats.positions, "positions")),
         ("truncated", of(stats.truncated, stats.tokens, "tokens", truncated)),
         ("dropped", of(stats.dropped, stats.tokens, "tokens", dropped)),
         ("repeated", of(stats.repeated, stats.tokens, "tokens")),
-        ("split", counted(stats.documents_split, "document") + (split if stats.documents_split else "")),
+        ("split", some(stats.documents_split, "document") + (split if stats.documents_split else "")),
         ("boundaries", f"{stats.boundaries:,} between documents inside rows, {stats.boundaries_per_row:.2f} per row"),
     ]
     return "\n".join([*(f"{name:<12}{value}" for name, value in rows), "", *_histogram(stats)])
@@ -134,8 +134,3 @@ def _histogram(stats: Stats) -> list[str]:
         mark = "< seq_len" if low <= stats.seq_len <= high else ""
         lines.append(f"{name:>{left}}  {count:>{right},}  {' '.join(part for part in (bar, mark) if part)}".rstrip())
     return lines
-
-
-def counted(number: int, what: str) -> str:
-    """(2, "row") -> "2 rows"."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

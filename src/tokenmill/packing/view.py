@@ -15,7 +15,7 @@ from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout, RowFormat
-from tokenmill.packing.plan_file import VERSION, RowPlan, load_or_write_plan, sweep, write_plan
+from tokenmill.packing.plan_file import VERSION, load_or_write_plan, sweep, write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
 from tokenmill.packing.rows import Arrays, make_rows
 from tokenmill.packing.splits import Split, chosen_by, folders, shares
@@ -32,7 +32,7 @@ class View:
 
     def __init__(self, store: Store, layout: Layout, row_format: RowFormat, splits: tuple[Split, ...] = ()) -> None:
         self.store, self.layout, self.row_format, self.splits = store, layout, row_format, splits
-        self._plan = self._open_plan() if self._needs_plan() else None
+        self._plan = load_or_write_plan(store.path, self._key, self._write_plan) if self._needs_plan() else None
         self._row_index: RowIndex = (
             StreamRows(store, layout, self._plan)
             if layout.strategy == "concat" or self._plan is None
@@ -134,9 +134,8 @@ class View:
             values = index.tolist()
         except ValueError:  # a ragged list
             index = np.empty((0, 0))
-        whole = index.dtype.kind in "iu" or all(
-            type(value) is int for value in index.flat
-        )  # the latter for numbers too large for numpy
+        # The second test is for numbers that are too large for numpy.
+        whole = index.dtype.kind in "iu" or all(type(value) is int for value in index.flat)
         if index.ndim != 1 or not whole:
             raise UsageError(
                 f"row numbers must be a list of whole numbers, not {type(indices).__name__} {indices!r:.60}"
@@ -160,9 +159,6 @@ class View:
     def _key(self) -> str:
         splits = [split.key(self.store) for split in self.splits]
         return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), splits]))[:24]
-
-    def _open_plan(self) -> RowPlan:
-        return load_or_write_plan(self.store.path, self._key, self._write_plan)
 
     def _write_plan(self, folder: Path) -> None:
         tally = Tally()
