@@ -395,7 +395,7 @@ def test_a_plan_that_fits_nowhere_says_what_to_do(folder, tmp_path, monkeypatch)
     (folder / "plans").write_text("in the way")
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(BuildError, match="nor in the cache.*set TOKENMILL_CACHE to a folder"):
+    with pytest.raises(BuildError, match=r"nor in the cache.*set TOKENMILL_CACHE to a folder"):
         tm.pack(folder, 8, strategy="best_fit")
 
 

@@ -490,6 +490,13 @@ def test_hints_for_what_yaml_says_badly(tmp_path):
     assert "write text that begins with * & @ % or ` in quotes" in said("sources:\n  web: @list.txt\n", tmp_path)
 
 
+def test_lines_that_end_with_a_carriage_return_are_counted(tmp_path):
+    """Lines are those of YAML, for which a carriage return alone ends one."""
+    assert said("sources:\r  web: x\rpack: {a: 3\rb: 4: 5\r", tmp_path).startswith(
+        "recipe.yaml, line 4: this is not YAML"
+    )
+
+
 def test_aliases_do_not_blow_up(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 15)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import shutil
 from pathlib import Path
 
@@ -141,6 +142,12 @@ def test_few_maps_serve_many_shards(folder, monkeypatch):
         [False],
     ]
     assert store.to_arrow(["score"])["score"].to_pylist() == [s for documents in SHARDS for s in scores_of(documents)]
+
+
+def test_without_a_limit_on_open_files_all_shards_are_mapped(folder, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr("tokenmill.store.store.OPEN_COLUMNS", 100)
+    assert tm.open(folder)._most_mapped == 100 // len(tm.open(folder).columns)
 
 
 def test_a_rollback_covers_every_column(tmp_path):

@@ -21,6 +21,7 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null", "timestamp", "merge", "value"}
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")  # numbers that people and YAML read alike; not 017, 0x1F, 1:30
 _EXPONENT = re.compile(r"[-+]?[0-9]*\.?[0-9]+[eE][-+]?[0-9]+")  # numbers that YAML 1.1 takes for text
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as YAML counts lines
 _BOOLEANS = ("yes", "no", "on", "off", "y", "n", "true", "false")
 _DEEPEST = 20
 
@@ -86,12 +87,7 @@ def from_file(path: str | os.PathLike[str]) -> YamlValue:
         raise UsageError(f"cannot read the recipe {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start}); a recipe is YAML") from error
-    return _read(text, lambda line: f"{name}, line {line}", name)
-
-
-def from_text(text: str, where: str) -> YamlValue:
-    """Read a value given to --set: a scalar, or a list or mapping in brackets."""
-    return _read(text, lambda _: where, where)
+    return _read(text, name, lines=True)
 
 
 def from_python(value: Any, where: str, depth: int = 0) -> YamlValue:
@@ -126,7 +122,8 @@ def with_set(recipe: YamlValue, changes: Mapping[str, Any] | Iterable[str] | Non
         name, equals, typed = str(text).partition("=")
         if not equals:
             raise UsageError(f"--set {text}: give a key and its value, as in --set pack.seq_len=8192")
-        recipe = _set(recipe, name.strip().split("."), from_text(typed, f"--set {text}"), name.strip())
+        value = _read(typed, f"--set {text}", lines=False)
+        recipe = _set(recipe, name.strip().split("."), value, name.strip())
     return recipe
 
 
@@ -148,8 +145,12 @@ def _set(recipe: YamlValue, path: list[str], value: YamlValue, name: str) -> Yam
     return replace(recipe, value={**recipe.value, path[0]: inner})
 
 
-def _read(text: str, where: Any, name: str) -> YamlValue:
+def _read(text: str, name: str, *, lines: bool) -> YamlValue:
+    """Read YAML. Places are lines of the file `name`, or the name alone for a value given to --set."""
     import yaml
+
+    def where(line: int) -> str:
+        return f"{name}, line {line}" if lines else name
 
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)  # nodes only: no tag constructs an object
@@ -159,7 +160,7 @@ def _read(text: str, where: Any, name: str) -> YamlValue:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         raise UsageError(f"{where(line)}: this is not YAML: {problem}{_hint(problem, text, line)}") from error
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        line = len(_LINE_END.split(text[: error.position]))
         raise UsageError(f"{where(line)}: a character that YAML does not allow, {chr(error.character)!r}") from error
     except RecursionError as error:
         raise UsageError(f"{name}: lists or mappings are nested too deeply") from error
@@ -169,7 +170,7 @@ def _read(text: str, where: Any, name: str) -> YamlValue:
 
 
 def _hint(problem: str, text: str, line: int) -> str:
-    if "'\\t'" in problem or "\t" in text.split("\n")[line - 1][:1]:
+    if "'\\t'" in problem or _LINE_END.split(text)[line - 1].startswith("\t"):
         return "; indent with spaces, not tabs"
     if "alias" in problem or "cannot start any token" in problem:
         return '; write text that begins with * & @ % or ` in quotes, as in "*.jsonl"'

@@ -33,7 +33,7 @@ DTYPES = frozenset(
 )
 HEADER_BYTES = 128
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Stricter than a shard id has to be: the sweep removes such files, and must not take a file of somebody else for one.
+# Stricter than a shard id has to be: the sweep removes such files, and must not remove files of another program.
 _SHARD_FILE = re.compile(rf"([0-9a-f]{{24}})(\.json|(\.{_NAME.pattern})?\.npy)({TEMPORARY_SUFFIX})?")
 
 
@@ -56,7 +56,7 @@ class ColumnSpec:
             raise UsageError(f"column {self.name}: dtype {self.dtype!r} is not supported")
 
     def length(self, *, documents: int, tokens: int) -> int:
-        """How many values the column has in a shard of so many documents and tokens."""
+        """The number of values in a shard with this number of documents and tokens."""
         return tokens if self.per == "token" else documents
 
 
@@ -100,12 +100,7 @@ def file_bytes(dtype: np.dtype[Any] | str, count: int) -> int:
     return HEADER_BYTES + count * np.dtype(dtype).itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnMark:
-    """A state of a `ColumnWriter` to roll back to."""
-
-    count: int
-    hasher: BlockHasher
+ColumnMark = tuple[int, BlockHasher]  # a state of a `ColumnWriter` to roll back to
 
 
 class ColumnWriter:
@@ -141,11 +136,11 @@ class ColumnWriter:
             raise EncodingError(f"{self.path}: {worst} does not fit {self.dtype.name}; nothing was stored")
 
     def mark(self) -> ColumnMark:
-        return ColumnMark(self.count, self._hasher.copy())
+        return self.count, self._hasher.copy()
 
     def rollback(self, mark: ColumnMark) -> None:
         """Remove everything that was appended after `mark`."""
-        self.count, self._hasher = mark.count, mark.hasher.copy()
+        self.count, self._hasher = mark[0], mark[1].copy()
         size = file_bytes(self.dtype, self.count)
         self._out.truncate(size)
         self._out.seek(size)

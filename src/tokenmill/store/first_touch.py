@@ -34,7 +34,9 @@ class FirstTouch:
             width = values.itemsize
             for block in range(start * width // CHECK_BLOCK, (stop * width - 1) // CHECK_BLOCK + 1):
                 if block in unchecked:
-                    self._compare(shard, block, values, checksums)
+                    if not block_matches(values, block, checksums):
+                        path = column_path(self._folder, self._shard_ids[shard], self._column)
+                        raise CorruptError(f"{path} is damaged (block {block}); {repair_hint(self._folder.parent)}")
                     unchecked.discard(block)
 
     def _checksums(self, shard: int) -> list[str]:
@@ -44,8 +46,3 @@ class FirstTouch:
                 return column.checksums
         store = self._folder.parent
         raise CorruptError(f"{store}: the receipt of shard {shard_id} lacks {self._column}; {repair_hint(store)}")
-
-    def _compare(self, shard: int, block: int, values: npt.NDArray[Any], checksums: list[str]) -> None:
-        if not block_matches(values, block, checksums):
-            path = column_path(self._folder, self._shard_ids[shard], self._column)
-            raise CorruptError(f"{path} is damaged (block {block}); {repair_hint(self._folder.parent)}")

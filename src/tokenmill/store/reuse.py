@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.documents import Tokens
 from tokenmill.io.atomic import temporary_path
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column, shard_paths
-from tokenmill.store.shard import check_shard, has_columns, read_receipt
+from tokenmill.store.shard import Receipt, check_shard, has_columns, read_receipt
 
 
 def link_shard(source: Path, target: Path, shard_id: str, columns: Sequence[ColumnSpec]) -> None:
@@ -32,15 +30,22 @@ def link_shard(source: Path, target: Path, shard_id: str, columns: Sequence[Colu
             os.replace(temporary, link)
 
 
-@dataclass(slots=True)
 class PieceReader:
     """A finished shard to copy pieces from. `pieces` are the entries of its receipt."""
 
-    pieces: list[dict[str, Any]]
-    _columns: Sequence[ColumnSpec]
-    _values: dict[str, npt.NDArray[Any]]
-    _first_documents: list[int]
-    _first_tokens: list[int]
+    def __init__(self, folder: Path, receipt: Receipt, columns: Sequence[ColumnSpec]) -> None:
+        self.pieces: list[dict[str, Any]] = receipt["pieces"]
+        self._columns = columns
+        self._values = {
+            column.name: open_column(
+                column_path(folder, receipt["id"], column.name),
+                np.dtype(column.dtype),
+                receipt["columns"][column.name]["length"],
+            )
+            for column in columns
+        }
+        self._first_documents = [0, *accumulate(piece["documents"] for piece in self.pieces)]
+        self._first_tokens = [0, *accumulate(piece["tokens"] for piece in self.pieces)]
 
     @classmethod
     def open(cls, shard: Path, columns: Sequence[ColumnSpec]) -> PieceReader | None:
@@ -48,24 +53,10 @@ class PieceReader:
 
         None if the shard is missing or damaged, or has other columns.
         """
-        folder, shard_id = shard.parent, shard.name
-        receipt = read_receipt(folder, shard_id)
-        if receipt is None or not has_columns(receipt, columns) or check_shard(folder, receipt):
+        receipt = read_receipt(shard.parent, shard.name)
+        if receipt is None or not has_columns(receipt, columns) or check_shard(shard.parent, receipt):
             return None
-        pieces, entries = receipt["pieces"], receipt["columns"]
-        values = {
-            column.name: open_column(
-                column_path(folder, shard_id, column.name), np.dtype(column.dtype), entries[column.name]["length"]
-            )
-            for column in columns
-        }
-        return cls(
-            pieces,
-            columns,
-            values,
-            [0, *accumulate(piece["documents"] for piece in pieces)],
-            [0, *accumulate(piece["tokens"] for piece in pieces)],
-        )
+        return cls(shard.parent, receipt, columns)
 
     def tokens(self, number: int) -> Tokens:
         """All columns of one piece, as views. The ends count from the start of the piece."""

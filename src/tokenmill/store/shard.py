@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -39,15 +39,6 @@ RECEIPT_VERSION = 3
 Receipt = dict[str, Any]
 
 
-class ColumnEntry(TypedDict):
-    """A column in a receipt."""
-
-    per: str
-    dtype: str
-    length: int
-    checksums: list[str]
-
-
 class ShardWriter:
     """Writes one shard. Other processes see nothing of it before `commit`. Memory is what one append brings."""
 
@@ -57,7 +48,7 @@ class ShardWriter:
         self.folder, self.id = folder, shard_id
         self.columns = columns_with(dtype, extra_columns)
         self._path = column_path(folder, shard_id, IDS)  # named by errors
-        self._finished: dict[str, ColumnEntry] | None = None
+        self._finished: dict[str, Any] | None = None
         self._writers: dict[str, ColumnWriter] = {}
         with writing(self._path):
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +98,7 @@ class ShardWriter:
             for writer, mark in zip(self._writers.values(), marks, strict=True):
                 writer.rollback(mark)
 
-    def finish(self) -> dict[str, ColumnEntry]:
+    def finish(self) -> dict[str, Any]:
         """Complete and fsync the files under their temporary names. Returns the columns as the receipt lists them."""
         if self._finished is None:
             with writing(self._path):
@@ -234,7 +225,7 @@ def content_digest(receipt: Receipt) -> str:
 
     The digest of a shard with `ids` and `ends` alone must never change: store fingerprints are made of it.
     """
-    columns: dict[str, ColumnEntry] = receipt["columns"]
+    columns: dict[str, Any] = receipt["columns"]
     content = [
         receipt["documents"],
         receipt["tokens"],

@@ -233,19 +233,29 @@ class Store:
         return pa.table({name: self._chunks(name) for name in columns})
 
     def _chunks(self, name: str) -> pa.ChunkedArray:
+        """A column as Arrow arrays over the mapped files: a value per document, or a list per document.
+
+        Only offsets are copied, 8 bytes per document, and columns of bool, which Arrow packs into bits.
+        """
         import pyarrow as pa
 
-        from tokenmill.store.arrow_views import arrow_lists, arrow_values
-
-        spec, chunks = self.spec(name), []
+        spec = self.spec(name)
+        dtype, per_token = pa.from_numpy_dtype(np.dtype(spec.dtype)), spec.per == "token"
+        chunks = []
         for shard in range(self.num_shards):
             values = self.column(name, shard)
-            if spec.per == "token":
-                chunks.append(arrow_lists(values, self.ends_of(shard)))
-            else:
-                chunks.append(arrow_values(values if self.maps_all else values.copy()))
-        dtype = pa.from_numpy_dtype(np.dtype(spec.dtype))
-        return pa.chunked_array(chunks, pa.large_list(dtype) if spec.per == "token" else dtype)
+            if not per_token and not self.maps_all:
+                values = values.copy()
+            chunk = (
+                pa.array(values)
+                if spec.dtype == "bool"
+                else pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
+            )
+            if per_token:
+                offsets = np.concatenate(([0], self.ends_of(shard)))
+                chunk = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), chunk)
+            chunks.append(chunk)
+        return pa.chunked_array(chunks, pa.large_list(dtype) if per_token else dtype)
 
     def verify(self) -> list[Damage]:
         """Read everything and compare it with its checksums. An empty list means that all checksums match."""
@@ -338,9 +348,10 @@ def _open_files() -> int:
     try:
         import resource
 
-        return min(OPEN_COLUMNS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     except (ImportError, OSError, ValueError):
         return 256
+    return OPEN_COLUMNS if limit == resource.RLIM_INFINITY else min(OPEN_COLUMNS, max(16, limit // 2))
 
 
 def _row_of(local: int, skips: Any) -> int:
