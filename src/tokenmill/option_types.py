@@ -470,18 +470,21 @@ def takes(
     """
 
     def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
-        signature, name = _signature(function, group), f"tm.{function.__name__}"
+        first = next(iter(inspect.signature(function).parameters.values()))
+        hints = get_type_hints(group)  # without the help
+        own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
+        signature, name = inspect.Signature([first, *own]), f"tm.{function.__name__}"
 
         @functools.wraps(function)
         def call(*args: Any, **keywords: Any) -> Result:
             refuse_unknown(name, keywords, signature.parameters)
             try:
-                first, *rest = signature.bind(*args, **keywords).arguments.items()
+                (_, value), *rest = signature.bind(*args, **keywords).arguments.items()
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
             arguments = group(**dict(rest))  # type: ignore[call-arg]
             object.__setattr__(arguments, "_given", frozenset(each for each, _ in rest))
-            return function(first[1], arguments)
+            return function(value, arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         lines = [f"    {name}: {option.help_line}" for name, option in declared(group).items()]  # type: ignore[arg-type]
@@ -509,10 +512,3 @@ def refuse_unknown(function: str, keywords: Collection[str], known: Collection[s
         if keyword not in known:
             near = nearest(keyword, known) or f"; it has {', '.join(known)}"
             raise UsageError(f"{function} has no option {keyword!r}{near}")
-
-
-def _signature(function: Callable[..., Any], group: Any) -> inspect.Signature:
-    first = next(iter(inspect.signature(function).parameters.values()))
-    hints = get_type_hints(group)  # without the help
-    own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
-    return inspect.Signature([first, *own])

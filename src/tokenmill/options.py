@@ -39,16 +39,7 @@ Rows: TypeAlias = Annotated[int, Whole(1, MANY)]
 
 Format = Literal["auto", "text", "lines", "jsonl", "parquet", "arrow", "csv", "tsv"]
 Engine = Literal[
-    "auto",
-    "reference",
-    "gigatoken",
-    "fastokens",
-    "tokie",
-    "tokenizers",
-    "tiktoken",
-    "sentencepiece",
-    "python",
-    "bytes",
+    "auto", "reference", "gigatoken", "fastokens", "tokie", "tokenizers", "tiktoken", "sentencepiece", "python", "bytes"
 ]
 Strategy = Literal["concat", "best_fit", "pad", "windows"]
 LabelMask = Literal["padding", "first", "overlap"]
@@ -134,8 +125,7 @@ class RunOptions(Options):
         Help("text per shard", "32MB; 1MB for slow Python tokenizers", "SIZE"),
     ] = None
     workers: Annotated[
-        Annotated[int, Whole(0, 4096)] | None,
-        Help("worker processes; 0 runs in this process", "one per core", "N"),
+        Annotated[int, Whole(0, 4096)] | None, Help("worker processes; 0 runs in this process", "one per core", "N")
     ] = None
     memory: Annotated[Bytes | None, Help("memory for all workers, such as 4GB", "half of what is free", "SIZE")] = None
     cache_dir: Annotated[Path | None, Help("folder of the cache", "TOKENMILL_CACHE, or ~/.cache/tokenmill", "DIR")] = (

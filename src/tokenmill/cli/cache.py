@@ -146,9 +146,8 @@ def _verify(options: argparse.Namespace) -> int:
     stores = {name: [str(damage) for damage in damages] for name, damages in found.items()}
     damaged = [name for name, damages in stores.items() if damages]
     text = f"{some(len(stores), 'store')}: all checksums match"
-    if (
-        damaged
-    ):  # to be removed together: they may share the damaged shard, and a build copies from stores that are left
+    # Damaged stores are removed together: they may share the damaged shard, and a build copies from stores that are left.
+    if damaged:
         lines = [f"damaged: {name}: {damage}" for name in damaged for damage in stores[name]]
         remedy = f"remove with: tokenmill cache remove {' '.join(damaged)} (the next build creates them again)"
         text = "\n".join([*lines, remedy])

@@ -47,9 +47,9 @@ def add_options(target: Any, group: type[Options], *, only: Collection[str] = ()
         target.add_argument(*names, **settings)
 
 
-def given_options(namespace: argparse.Namespace, *groups: type[Options]) -> dict[str, Any]:
-    """The options of these groups that were given on the command line, as keywords."""
-    return {name: getattr(namespace, name) for group in groups for name in declared(group) if hasattr(namespace, name)}
+def given_options(namespace: argparse.Namespace, group: type[Options]) -> dict[str, Any]:
+    """The options of a group that were given on the command line, as keywords."""
+    return {name: getattr(namespace, name) for name in declared(group) if hasattr(namespace, name)}
 
 
 def _parser(option: Option) -> Any:

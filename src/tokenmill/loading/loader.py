@@ -33,13 +33,7 @@ class Loader:
     """
 
     def __init__(
-        self,
-        samples: Samples,
-        options: LoadArguments,
-        *,
-        global_batch_size: int,
-        rank: int,
-        world_size: int,
+        self, samples: Samples, options: LoadArguments, *, global_batch_size: int, rank: int, world_size: int
     ) -> None:
         self.samples = samples
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
@@ -92,18 +86,15 @@ class Loader:
         self.check_rank()
         spans = self.spans()
         groups = iter(lambda: list(islice(spans, self._at_once)), [])
-        for span, batch in self._make_ahead(groups) if self.prefetch else self._make_in_turn(groups):
+        in_turn = (pair for group in groups for pair in zip(group, self._make_group(group), strict=False))
+        for span, batch in self._make_ahead(groups) if self.prefetch else in_turn:
             if isinstance(batch, Exception):
                 raise batch
             self.seen = span.stop
             yield batch
 
-    def _make_in_turn(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
-        for group in groups:
-            yield from zip(group, self._make_group(group), strict=False)
-
     def _make_ahead(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
-        """The same, made on a thread ahead of the training step."""
+        """Batches made on a thread, ahead of the training step."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load")
         waiting: deque[tuple[list[Span], Future[list[Any]]]] = deque()
         try:

@@ -158,9 +158,8 @@ def _whole(weights: list[float]) -> list[int]:
         return [int(share * period) for share in shares]
     rounded = [max(1, int(share * LONGEST_PERIOD)) if share else 0 for share in shares]
     weighted = [i for i, share in enumerate(shares) if share]
-    while (
-        sum(rounded) != LONGEST_PERIOD
-    ):  # add to the source furthest below its share, or take from the one furthest above
+    # Add to the source furthest below its share, or take from the one furthest above.
+    while sum(rounded) != LONGEST_PERIOD:
         step = 1 if sum(rounded) < LONGEST_PERIOD else -1
         worst = max(weighted, key=lambda i: (step * (shares[i] * LONGEST_PERIOD - rounded[i]), -i))
         rounded[worst] += step

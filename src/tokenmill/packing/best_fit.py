@@ -21,10 +21,10 @@ Numbers = npt.NDArray[np.int64]
 
 def best_fit(sizes: npt.NDArray[np.int32], capacity: int) -> npt.NDArray[np.int32]:
     """The row of each piece. Sizes are 1 to `capacity`."""
-    order = _largest_first(sizes, capacity)
-    counts = np.bincount(sizes)
+    space = (capacity - sizes).astype(np.uint16 if capacity < 1 << 16 else np.int32)
+    largest_first = np.argsort(space, kind="stable")  # a radix sort for 16 bits
     rows = np.empty(len(sizes), np.int32)
-    rows[order] = _rows_by_size(counts, capacity)
+    rows[largest_first] = _rows_by_size(np.bincount(sizes), capacity)
     return rows
 
 
@@ -66,11 +66,6 @@ def fill_gaps(rows: npt.NDArray[np.int32], sizes: Numbers, movable: npt.NDArray[
         cuts - begins,
         widest[gap_ends.searchsorted(begins, "right")],
     )
-
-
-def _largest_first(sizes: npt.NDArray[np.int32], capacity: int) -> npt.NDArray[np.int64]:
-    space = (capacity - sizes).astype(np.uint16 if capacity < 1 << 16 else np.int32)
-    return np.argsort(space, kind="stable")  # a radix sort for 16 bits
 
 
 def _rows_by_size(counts: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[np.int32]:

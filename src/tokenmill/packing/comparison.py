@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +31,8 @@ class Packed:
     @property
     def name(self) -> str:
         """The strategy with its options, as a label."""
-        return ", ".join(
-            [self.strategy, *(f"{option} {_option_text(value)}" for option, value in self.options.items())]
-        )
+        options = (f"{option} {_option_text(value)}" for option, value in self.options.items())
+        return ", ".join([self.strategy, *options])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,7 +83,8 @@ def _takes(strategy: str, option: str, given: dict[str, Any]) -> bool:
 
 def comparison_table(packed: list[Packed]) -> str:
     """A table with a column for each packing: its options above, its statistics below."""
-    columns = [_column(one, _option_names(packed)) for one in packed]
+    options = list(dict.fromkeys(option for one in packed for option in (*one.left_out, *one.options)))
+    columns = [_column(one, options) for one in packed]
     labels = list(columns[0])
     left = max(map(len, labels))
     widths = [max(map(len, column.values())) for column in columns]
@@ -94,20 +93,16 @@ def comparison_table(packed: list[Packed]) -> str:
         + "".join(f"  {column[label]:>{width}}" for column, width in zip(columns, widths, strict=True))
         for label in labels
     ]
-    lines.insert(1 + len(_option_names(packed)), "-" * len(lines[0]))
+    lines.insert(1 + len(options), "-" * len(lines[0]))
     stats = packed[0].stats
     notes = [
         "Fill and padding are shares of the positions; truncated, dropped and repeated of the tokens;",
         "split of the documents. Seconds are the time to make the plan, or to open an existing one.",
     ]
-    if any("-" in (column[option] for option in _option_names(packed)) for column in columns):
+    if any(column[option] == "-" for option in options for column in columns):
         notes.append("- : the strategy does not take this option.")
     head = f"{some(stats.documents, 'document')}, {some(stats.tokens, 'token')}, rows of {stats.seq_len:,}"
     return "\n".join([head, "", *(line.rstrip() for line in lines), "", *notes])
-
-
-def _option_names(packed: Iterable[Packed]) -> list[str]:
-    return list(dict.fromkeys(option for one in packed for option in (*one.left_out, *one.options)))
 
 
 def _column(packed: Packed, options: list[str]) -> dict[str, str]:

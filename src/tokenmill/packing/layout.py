@@ -33,11 +33,6 @@ class Layout(LayoutOptions):
         """The widths a row may have, ascending."""
         return (*(width for width in self.buckets if width < self.seq_len), self.seq_len)
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether these options leave out or cut short no document."""
-        return self.min_doc_tokens <= 1 and self.long_docs == "split"
-
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "overlap"}
 

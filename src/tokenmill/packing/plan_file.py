@@ -15,7 +15,7 @@ import errno
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,6 @@ class CheckedColumn:
         self.unchecked = np.ones(len(sums), np.bool_)
         self.all_checked = False
 
-    def check_all(self) -> None:
-        """Check all blocks now; a CorruptError if one is damaged."""
-        self._check(range(len(self.sums)))
-
     def __len__(self) -> int:
         return len(self.values)
 
@@ -58,7 +54,7 @@ class CheckedColumn:
             blocks = index * self.values.itemsize // CHECK_BLOCK
             blocks = blocks[self.unchecked[blocks]]
             if len(blocks):
-                self._check(np.unique(blocks).tolist())
+                self.check(np.unique(blocks).tolist())
         return self.values[index]
 
     def first_above(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -76,7 +72,8 @@ class CheckedColumn:
                 return
         raise self._damaged()
 
-    def _check(self, blocks: Any) -> None:
+    def check(self, blocks: Iterable[int]) -> None:
+        """Compare these blocks with their checksums; CorruptError if one is damaged."""
         for block in blocks:
             if not block_matches(self.values, block, self.sums):
                 raise self._damaged()
@@ -106,7 +103,7 @@ def open_plan(folder: Path, key: str) -> RowPlan | None:
         columns = {name: _open_column(folder, key, name, facts) for name, facts in receipt["columns"].items()}
         if sum(column.values.nbytes for column in columns.values()) <= SMALL:
             for column in columns.values():
-                column.check_all()
+                column.check(range(len(column.sums)))
     except (OSError, CorruptError):
         return None
     return RowPlan(columns, receipt["facts"])

@@ -152,8 +152,9 @@ class View:
     def _needs_plan(self) -> bool:
         """Whether rows depend on more than arithmetic, as they do unless they are a stream of the whole store."""
         layout = self.layout
-        plain = layout.strategy == "concat" and layout.row_start == "anywhere" and layout.keeps_all
-        return bool(self.splits) or not plain
+        plain = layout.strategy == "concat" and layout.row_start == "anywhere"
+        keeps_all = layout.min_doc_tokens <= 1 and layout.long_docs == "split" and not self.splits
+        return not (plain and keeps_all)
 
     @cached_property
     def _key(self) -> str:

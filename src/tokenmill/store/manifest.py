@@ -66,7 +66,9 @@ class Manifest:
     def write(self, folder: Path) -> None:
         values = {name: getattr(self, name) for name in self.__slots__}
         values["columns"] = [asdict(column) for column in self.columns]
-        unsealed = _pretty({"format": FORMAT, "version": VERSION} | values)
+        body = {"format": FORMAT, "version": VERSION, **values}
+        lines = (f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())  # one per key
+        unsealed = ("{\n" + ",\n".join(lines)).encode()
         write_atomically(folder / NAME, unsealed + _seal(unsealed))
 
 
@@ -100,7 +102,6 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest(**body)
         manifest.columns = tuple(ColumnSpec(**column) for column in body["columns"])
-        _check_columns(manifest)
         _check_shards(manifest)
         _check_tables(manifest)
     except CorruptError:
@@ -110,14 +111,11 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _check_columns(manifest: Manifest) -> None:
+def _check_shards(manifest: Manifest) -> None:
+    """The columns, and the lists of shards: of the right types, equally long, and adding up to the totals."""
     names = [column.name for column in manifest.columns]
     if not {IDS, ENDS} <= set(names) or len(set(names)) < len(names):
         raise ValueError(f"columns {', '.join(names)}")
-
-
-def _check_shards(manifest: Manifest) -> None:
-    """The lists of shards: of the right types, equally long, and adding up to the totals."""
     for name in ("shard_documents", "shard_tokens", "row_starts"):
         counts = getattr(manifest, name)
         if not isinstance(counts, list) or any(type(count) is not int or count < 0 for count in counts):
@@ -158,12 +156,6 @@ def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shar
     return hashlib.sha256(canonical([FORMAT, 1, tokenizer, around, dtype, shards])).hexdigest()[:32]
 
 
-def _pretty(body: dict[str, Any]) -> bytes:
-    """JSON with one line per key, without the closing brace: `_seal` ends it."""
-    lines = (f"{json.dumps(key)}: {canonical(value).decode()}" for key, value in body.items())
-    return ("{\n" + ",\n".join(lines)).encode()
-
-
 def _seal(unsealed: bytes) -> bytes:
-    """The end of a manifest: a checksum over all bytes before it."""
+    """The end of a manifest: a checksum over all bytes before it, and the closing brace."""
     return SEAL + f'"{digest(unsealed)}"\n}}\n'.encode()
