@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,12 +48,7 @@ class Texts:
 
     def row_of(self, document: int) -> int:
         """The row of a document of this block, by its index in `values`."""
-        row = document
-        for skip in sorted(self.skips):
-            if skip.row > row:
-                break
-            row += skip.rows
-        return row
+        return row_of(document, sorted(self.skips))
 
 
 @dataclass(slots=True)
@@ -68,6 +63,16 @@ class Tokens:
     ends: npt.NDArray[np.int64]
     special: npt.NDArray[np.int64] | tuple[int, ...] = ()
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
+def row_of(document: int, skips: Iterable[Sequence[Any]]) -> int:
+    """The row of a document, given its number among the documents and the runs of rows without one, in order."""
+    row = document
+    for first, rows, *_ in skips:
+        if first > row:
+            break
+        row += rows
+    return row
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:

@@ -200,72 +200,33 @@ class DTypeName(OneOf):
         return super().check(value if name is None else name)
 
 
+@dataclass(frozen=True)
 class Many(Kind):
-    """A list of one kind; a tuple after the check."""
+    """A list of one kind, with commas between the items on a command line; a tuple after the check."""
 
-    @property
-    def item(self) -> Kind:
-        raise NotImplementedError
+    item: Kind
 
     def check(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise Refused(f"is not a {self.label}")
         return tuple(map(self.item.check, value))
 
-
-@dataclass(frozen=True)
-class Wholes(Many):
-    """Several whole numbers, with commas between them on a command line."""
-
-    low: int
-    high: int
-    label = "list of whole numbers, such as (128, 512)"
-
-    @property
-    def item(self) -> Whole:
-        return Whole(self.low, self.high)
-
-    def parse(self, text: str) -> tuple[int, ...]:
+    def parse(self, text: str) -> tuple[Any, ...]:
         return tuple(map(self.item.parse, text.split(",")))
 
     def schema(self) -> Schema:
         return {"type": "array", "items": self.item.schema(), "minItems": 1}
 
 
-@dataclass(frozen=True)
-class SomeOf(Many):
-    """One of several words, or a list of them; a tuple in the order of `words` after the check, each word once."""
+class Wholes(Many):
+    """Several whole numbers."""
 
-    words: tuple[str, ...]
-
-    @property
-    def item(self) -> OneOf:
-        return OneOf(self.words)
-
-    def check(self, value: Any) -> tuple[str, ...]:
-        several = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else (value,)
-        for word in several:
-            try:
-                self.item.check(word)
-            except Refused as refused:
-                raise Refused(f"has {word!r}, which {refused}" if len(several) > 1 else str(refused)) from None
-        return tuple(word for word in self.words if word in several)
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        return tuple(text.split(","))
-
-    def schema(self) -> Schema:
-        return {"anyOf": [self.item.schema(), {"type": "array", "items": self.item.schema()}]}
-
-    @property
-    def label(self) -> str:
-        return f"any of {', '.join(self.words)}"
+    label = "list of whole numbers, such as (128, 512)"
 
 
 class Texts(Many):
-    """A text, or a list of them; a tuple after the check."""
+    """A text, or a list of one or more."""
 
-    item = Text()
     label = "text, or a list of texts"
 
     def check(self, value: Any) -> tuple[str, ...]:
@@ -275,7 +236,30 @@ class Texts(Many):
         return texts
 
     def schema(self) -> Schema:
-        return {"anyOf": [self.item.schema(), {"type": "array", "items": self.item.schema(), "minItems": 1}]}
+        return {"anyOf": [self.item.schema(), super().schema()]}
+
+
+@dataclass(frozen=True)
+class SomeOf(Many):
+    """One of several words, or a list of them; a tuple in the order of the words after the check, each word once."""
+
+    item: OneOf
+
+    def check(self, value: Any) -> tuple[str, ...]:
+        several = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else (value,)
+        for word in several:
+            try:
+                self.item.check(word)
+            except Refused as refused:
+                raise Refused(f"has {word!r}, which {refused}" if len(several) > 1 else str(refused)) from None
+        return tuple(word for word in self.item.words if word in several)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.item.schema(), {"type": "array", "items": self.item.schema()}]}
+
+    @property
+    def label(self) -> str:
+        return f"any of {', '.join(self.item.words)}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tokenmill.option_types import (
     DTypeName,
     Help,
     Number,
+    OneOf,
     Options,
     Place,
     Size,
@@ -195,7 +196,7 @@ class LayoutOptions(Options):
         Annotated[int, Whole(0, LONGEST)], Help("leave out documents with fewer tokens", metavar="N")
     ] = 0
     buckets: Annotated[
-        Annotated[Iterable[int], Wholes(1, LONGEST)] | None,
+        Annotated[Iterable[int], Wholes(Whole(1, LONGEST))] | None,
         Help("pad: narrower widths for short rows, ascending, such as 128,512", metavar="N,N"),
     ] = None
 
@@ -208,9 +209,12 @@ class RowOptions(Options):
     pad_id: Annotated[Annotated[int, Whole(0, LONGEST)] | None, Help("id of padding", "eos, or 0")] = None
     labels: Annotated[Literal["same", "shifted"], Help("labels equal to the ids, or the token that follows")] = "same"
     mask_labels: Annotated[
-        Annotated[LabelMask | Iterable[LabelMask], SomeOf(get_args(LabelMask))] | None, Help("what gets label -100")
+        Annotated[LabelMask | Iterable[LabelMask], SomeOf(OneOf(get_args(LabelMask)))] | None,
+        Help("what gets label -100"),
     ] = ("padding",)
-    fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(get_args(Field))], Help("arrays of a row")] = FIELDS
+    fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(OneOf(get_args(Field)))], Help("arrays of a row")] = (
+        FIELDS
+    )
 
 
 @dataclass(frozen=True)

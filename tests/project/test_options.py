@@ -66,9 +66,9 @@ def wrong_values(kind: Kind) -> list[object]:
     if isinstance(kind, Number):
         return [kind.low - 1, float("nan"), "1", True]
     if isinstance(kind, Wholes):
-        return [[kind.low - 1], [kind.high + 1], 3, "3"]
+        return [[kind.item.low - 1], [kind.item.high + 1], 3, "3"]
     if isinstance(kind, SomeOf):
-        return ["nonsense", [kind.words[0], "nonsense"], 3]
+        return ["nonsense", [kind.item.words[0], "nonsense"], 3]
     if isinstance(kind, Size):
         return [0, -1, "big", 1.5, kind.low - 1]
     same_for_all = {Flag: [1, "yes"], Token: [-1, "", True, 1.5], Device: ["", True, []], Texts: [[], 3, [""]]}

@@ -19,7 +19,7 @@ import tokenmill as tm
 from tokenmill.building.publish import sweep
 from tokenmill.cli import main
 from tokenmill.documents import Tokens
-from tokenmill.errors import CorruptError, EncodingError, UsageError
+from tokenmill.errors import BuildError, CorruptError, EncodingError, UsageError
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.store import (
     ColumnSpec,
@@ -390,6 +390,30 @@ def test_a_shard_is_linked_with_all_its_columns(folder, tmp_path, monkeypatch, l
     with pytest.raises(OSError):
         link_shard(folder / "shards", target / "shards", FIRST, COLUMNS)
     assert read_receipt(target / "shards", FIRST) is None
+
+
+def test_copies_of_a_shard_are_on_disk_before_they_have_their_names(folder, tmp_path, monkeypatch):
+    """A receipt that survives a power cut must not stand for columns that did not; and a copy that fails leaves nothing."""
+
+    def refuse(*_):
+        raise OSError("no links here")
+
+    synced, sync, replace = [], os.fsync, os.replace
+
+    def checked_replace(source, target):
+        assert os.stat(source).st_ino in synced
+        replace(source, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), sync(file)))
+    monkeypatch.setattr(os, "replace", checked_replace)
+    (tmp_path / "other").mkdir()
+    link_shard(folder / "shards", tmp_path / "other", FIRST, COLUMNS)
+    assert len(list((tmp_path / "other").iterdir())) == 5
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(BuildError, match="no links here"):
+        link_shard(folder / "shards", tmp_path / "other", LAST, COLUMNS)
+    assert len(list((tmp_path / "other").iterdir())) == 5
 
 
 def test_the_sweep_knows_every_column(folder):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.flags import add_command, add_corpus, add_json, count, given_options, print_result
+from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, count, given_options, print_result
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human
 from tokenmill.options import ReadOptions
@@ -32,7 +32,8 @@ def add(commands: Any) -> None:
         description=f"Measure every engine for a tokenizer on the first {ENGINE_BYTES // 10**6} MB of the text, and a build"
         " of all of it into a temporary store.",
     )
-    add_corpus(command, ReadOptions)
+    add_corpus(command)
+    add_groups(command, ReadOptions)
     command.add_argument(
         "--rounds", type=count, default=3, metavar="N", help="repetitions; the best of each counts (3)"
     )

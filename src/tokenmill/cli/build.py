@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tokenmill.cli.flags import add_command, add_corpus, add_json, add_options, given_options
+from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options
 from tokenmill.cli.info import print_info
 from tokenmill.formatting import some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
@@ -20,8 +20,9 @@ def add(commands: Any) -> None:
         help="tokenize a corpus into a store; run again to resume",
         description="Tokenize a corpus into a store. Run it again to resume, or to see that it is up to date.",
     )
-    add_corpus(command, ReadOptions, TokenOptions, TrialOptions)
+    add_corpus(command)
     add_options(command, BuildArguments, only=["out"])
+    add_groups(command, ReadOptions, TokenOptions, TrialOptions)
     running = command.add_argument_group("running")
     add_options(running, RunOptions, skip=["progress"])
     add_json(running)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokenmill.cli.flags import add_command, add_corpus, add_json, add_options, given_options, print_result
+from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options, print_result
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human, parse_size, some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
@@ -28,7 +28,8 @@ def add(commands: Any) -> None:
         help="explain what a build would do",
         description="Show whether the store of these inputs is in the cache, and if not, why. Builds nothing.",
     )
-    add_corpus(why, ReadOptions, TokenOptions, TrialOptions)
+    add_corpus(why)
+    add_groups(why, ReadOptions, TokenOptions, TrialOptions)
     add_options(why, RunOptions, skip=["workers", "memory", "progress"])
     listing = add_command(
         verbs, "list", _list, help="list stores", description="List stores, the most recently used first."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.flags import add_command, add_corpus, add_json, given_options, print_result
+from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, given_options, print_result
 from tokenmill.formatting import human, human_time, some
 from tokenmill.options import EstimateArguments, ReadOptions, SampleOptions, TokenOptions
 
@@ -21,7 +21,8 @@ def add(commands: Any) -> None:
         help="estimate tokens, disk space and time of a build from a sample, in seconds",
         description="Estimate the result and the cost of a build from a sample, and warn about problems in the text.",
     )
-    add_corpus(command, ReadOptions, TokenOptions, SampleOptions)
+    add_corpus(command)
+    add_groups(command, ReadOptions, TokenOptions, SampleOptions)
     add_json(command)
 
 

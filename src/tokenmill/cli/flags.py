@@ -47,6 +47,12 @@ def add_options(target: Any, group: type[Options], *, only: Collection[str] = ()
         target.add_argument(*names, **settings)
 
 
+def add_groups(command: argparse.ArgumentParser, *groups: type[Options]) -> None:
+    """Add groups of options under their titles."""
+    for group in groups:
+        add_options(command.add_argument_group(GROUPS[group]), group)
+
+
 def given_options(namespace: argparse.Namespace, group: type[Options]) -> dict[str, Any]:
     """The options of a group that were given on the command line, as keywords."""
     return {name: getattr(namespace, name) for name in declared(group) if hasattr(namespace, name)}
@@ -62,8 +68,8 @@ def _parser(option: Option) -> Any:
     return parse
 
 
-def add_corpus(command: argparse.ArgumentParser, *groups: type[Options]) -> None:
-    """Add the source, the tokenizer, and groups of options under their titles, for commands that tokenize."""
+def add_corpus(command: argparse.ArgumentParser) -> None:
+    """Add the source and the tokenizer, for commands that tokenize."""
     command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
     command.add_argument(
         "-t",
@@ -71,8 +77,6 @@ def add_corpus(command: argparse.ArgumentParser, *groups: type[Options]) -> None
         required=True,
         help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
     )
-    for group in groups:
-        add_options(command.add_argument_group(GROUPS[group]), group)
 
 
 def add_json(command: Any) -> None:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -28,12 +28,19 @@ def digest(data: bytes) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file: write a temporary file, fsync, rename, fsync the folder."""
+    """Replace a file by these bytes."""
+    with replacing(path) as out:
+        out.write(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file that replaces `path` when it is complete: fsync, rename, fsync the folder."""
     with writing(path):
         temporary = temporary_path(path)
         try:
             with open(temporary, "wb") as out:
-                out.write(data)
+                yield out
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, path)

@@ -16,7 +16,7 @@ class SourceKeys(ReadOptions):
 
     path: Annotated[
         tuple[str, ...],
-        Texts(),
+        Texts(Text()),
         Help("files, globs, folders or @list.txt: one or a list, relative to the folder of the recipe"),
     ] = ()
     store: Annotated[str, Help("a finished store, instead of path")] = ""

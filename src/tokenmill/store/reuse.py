@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.documents import Tokens
-from tokenmill.io.atomic import temporary_path
+from tokenmill.io.atomic import replacing
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column, shard_paths
 from tokenmill.store.shard import Receipt, check_shard, has_columns, read_receipt
 
@@ -25,9 +25,8 @@ def link_shard(source: Path, target: Path, shard_id: str, columns: Sequence[Colu
         try:
             os.link(path, link)
         except OSError:
-            temporary = temporary_path(link)
-            shutil.copyfile(path, temporary)
-            os.replace(temporary, link)
+            with open(path, "rb") as original, replacing(link) as copy:
+                shutil.copyfileobj(original, copy, 1 << 20)
 
 
 class PieceReader:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.documents import BLANK
+from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
@@ -202,7 +202,7 @@ class Store:
         shard, local = self._find(index)
         for piece in self.pieces(shard):
             if local < piece["documents"]:
-                return Location(piece["file"], piece["row"] + _row_of(local, piece.get("skips", ())))
+                return Location(piece["file"], piece["row"] + row_of(local, piece.get("skips", ())))
             local -= piece["documents"]
         raise CorruptError(f"{self.path}: the receipt of shard {self.manifest.shard_ids[shard]} lacks document {index}")
 
@@ -352,16 +352,6 @@ def _open_files() -> int:
     except (ImportError, OSError, ValueError):
         return 256
     return OPEN_COLUMNS if limit == resource.RLIM_INFINITY else min(OPEN_COLUMNS, max(16, limit // 2))
-
-
-def _row_of(local: int, skips: Any) -> int:
-    """The row of a document of a piece, given its number: rows without a document are skipped."""
-    row = local
-    for first, count, *_ in skips:
-        if first > row:
-            break
-        row += count
-    return row
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
