@@ -117,7 +117,7 @@ def test_check_builds_nothing(here, capsys, tokenizer_path):
         (["tokenizer=gone/tokenizer.json"], "gone/tokenizer.json does not exist"),
         (["tokenizer=web.jsonl"], "web.jsonl is not valid JSON"),
         (["sources.web={store: gone, weight: 1}"], "--set sources.web={store: gone, weight: 1}: sources.web: "),
-        (["sources.web.separator=x"], "sources.web: separator goes with plain text"),
+        (["sources.web.separator=x"], "sources.web: separator applies to plain text"),
         (["sources.code.text_field=body"], "line 3: sources.code: "),
     ],
 )
