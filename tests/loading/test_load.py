@@ -20,6 +20,7 @@ from packing_reference import numbered, spread, write_store
 
 import tokenmill as tm
 from tokenmill.errors import CorruptError, UsageError
+from tokenmill.loading.convert import converter_for
 from tokenmill.loading.order import shuffled
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -425,3 +426,10 @@ def test_a_shard_that_is_gone_is_named(tmp_path, prefetch, suffix):
     assert found == list(range(len(found)))
     assert len(found) == 20 if suffix == ".npy" else len(found) <= 20  # ends may be read ahead of the ids
     assert loader.seen == len(found)
+
+
+@pytest.mark.parametrize(("device", "pinned"), [(None, False), ("cpu", False), (0, True), ("cuda:1", True)])
+def test_tensors_for_a_gpu_are_pinned_unless_asked_otherwise(device, pinned):
+    pytest.importorskip("torch")
+    assert converter_for(device, None).keywords["pin_memory"] is pinned
+    assert converter_for(device, not pinned).keywords["pin_memory"] is not pinned

@@ -26,8 +26,9 @@ def converter_for(device: Any, *, pin_memory: bool | None) -> Converter:
         import torch
 
         device = f"cuda:{torch.cuda.current_device()}"
-    pinned = str(device).startswith("cuda") if pin_memory is None else bool(pin_memory)
-    return partial(_tensors, device=device, pin_memory=pinned)
+    if pin_memory is None:
+        pin_memory = isinstance(device, int) or str(device).startswith("cuda")  # a number is that of a GPU
+    return partial(_tensors, device=device, pin_memory=pin_memory)
 
 
 def _unchanged(arrays: Arrays) -> Arrays:
