@@ -81,7 +81,7 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import list_stores, total_bytes
+    from tokenmill.building.cache.maintenance import list_stores, total_bytes
 
     root = _root(options)
     stores, total = list_stores(root), total_bytes(root)
@@ -115,7 +115,7 @@ def _ago(when: float) -> str:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import list_stores, remove
+    from tokenmill.building.cache.maintenance import list_stores, remove
 
     if bool(options.name) == options.all:
         raise UsageError("name the stores to remove, or give --all; `tokenmill cache list` shows them")
@@ -128,7 +128,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import prune, total_bytes
+    from tokenmill.building.cache.maintenance import prune, total_bytes
 
     root, most = _root(options), parse_size(options.max_size, "max_size")
     gone = prune(root, most)
@@ -141,7 +141,7 @@ def _prune(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.inventory import verify
+    from tokenmill.building.cache.maintenance import verify
 
     found = verify(_root(options), options.name)
     stores = {name: [str(damage) for damage in damages] for name, damages in found.items()}
