@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenmill.cli.types import count
+from tokenmill.cli.flags import count
 
 from tokenmill.formatting import parse_size
 
