@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from benchmarks.packing import measure_packing, packing_table
 from benchmarks.synthetic import write_store
 
@@ -25,6 +26,7 @@ def test_a_store_without_ids_takes_no_room(tmp_path):
     assert tm.open(tmp_path / "store")[1].tolist() == [0] * 5
 
 
+@pytest.mark.stress
 def test_figures(tmp_path):
     result = measure_packing(tmp_path, 3000, 1, tokens=10**7, row_tokens=10**6, turns=10)
     figures = {bar["what"]: bar for bar in result["bars"]}

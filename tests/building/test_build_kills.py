@@ -232,6 +232,7 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
     assert out.strip() == reference.fingerprint
 
 
+@pytest.mark.stress
 def test_workers_that_die_at_every_commit(corpus, tokenizer_path, tmp_path):
     """A task that can be encoded but never made durable is given up in the end; the build does not try for ever."""
     (tmp_path / "site").mkdir()
@@ -306,6 +307,7 @@ def check_crashes(source: Path, tokenizer_path: Path, tmp_path: Path, poison: li
     assert store.verify() == []
 
 
+@pytest.mark.stress
 def test_documents_that_crash_the_engine(corpus, tokenizer_path, tmp_path):
     """They alone are left out, with their file and row: two in different blocks of a file, one among small files."""
     source = tmp_path / "in"
@@ -439,6 +441,7 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
 """
 
 
+@pytest.mark.stress
 def test_a_file_that_crashes_its_reader(tokenizer_path, tmp_path):
     """It fails by name, in the end, and takes no document of its neighbours with it."""
     data, site = tmp_path / "data", tmp_path / "site"

@@ -496,7 +496,7 @@ def test_files_that_failed(tmp_path, tokenizer_path, reference, plant, unsampled
         texts |= {(str(path), i): json.loads(line)["text"] for i, line in enumerate(path.read_text().splitlines())}
     body = "".join(json.dumps({"text": f"{i} of many " * 40}) + "\n" for i in range(20_000)).encode()
     assert len(body) > 8 << 20
-    (tmp_path / "in/b.jsonl.gz").write_bytes(gzip.compress(body, 1)[:-9])
+    (tmp_path / "in/b.jsonl.gz").write_bytes(gzip.compress(body, 1, mtime=0)[:-9])
     plant("drops")
     store, _ = build(tmp_path / "in", tokenizer_path, tmp_path / "out")
     assert (len(store), store.num_shards, len(store.failed)) == (18, 1, 1)

@@ -431,5 +431,5 @@ def test_a_shard_that_is_gone_is_named(tmp_path, prefetch, suffix):
 @pytest.mark.parametrize(("device", "pinned"), [(None, False), ("cpu", False), (0, True), ("cuda:1", True)])
 def test_tensors_for_a_gpu_are_pinned_unless_asked_otherwise(device, pinned):
     pytest.importorskip("torch")
-    assert converter_for(device, None).keywords["pin_memory"] is pinned
-    assert converter_for(device, not pinned).keywords["pin_memory"] is not pinned
+    assert converter_for(device, pin_memory=None).keywords["pin_memory"] is pinned
+    assert converter_for(device, pin_memory=not pinned).keywords["pin_memory"] is not pinned

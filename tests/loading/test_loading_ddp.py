@@ -149,6 +149,7 @@ def wanted(store, rank, world_size):
     return [[step, digest(loader.batch(step)["input_ids"])] for step in range(STEPS)]
 
 
+@pytest.mark.stress
 def test_two_killed_ranks_go_on_exactly(store, killed, tmp_path):
     for rank in range(2):
         assert diary(killed / "whole", rank) == wanted(store, rank, 2)
@@ -165,6 +166,7 @@ def test_two_killed_ranks_go_on_exactly(store, killed, tmp_path):
     assert json.loads((tmp_path / "run" / "losses.json").read_text()) == losses
 
 
+@pytest.mark.stress
 def test_one_rank_goes_on_where_two_were_killed(store, killed, tmp_path):
     shutil.copytree(killed / "parts" / f"checkpoint-{SAVED}", tmp_path / "run" / f"checkpoint-{SAVED}")
     threads = torch.get_num_threads()

@@ -116,6 +116,7 @@ def test_killed_and_resumed_it_goes_on_with_the_very_same_losses(tmp_path, store
     assert output.split("goes on:")[1:] == whole[2].split("goes on:")[1:]
 
 
+@pytest.mark.stress
 def test_two_processes_in_parts_lose_what_one_does_and_one_resumes_them(tmp_path, store, whole):
     losses, scores, _, _ = run(tmp_path, store, "--accumulate", "2", processes=2)
     assert list(losses) == list(range(1, STEPS + 1))
