@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.cli.flags import count
-
 from tokenmill.formatting import parse_size
 
 
