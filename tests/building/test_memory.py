@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -23,9 +23,19 @@ class Peak:
     largest = 0
 
     def look(self) -> None:
-        sizes = [resident_bytes(child.pid) for child in psutil.Process().children()]
+        sizes = [resident_bytes(child.pid) for child in _workers()]
         self.together = max(self.together, sum(sizes))
         self.largest = max([self.largest, *sizes])
+
+
+def _workers() -> list[psutil.Process]:
+    """The children that run a program of their own. One that was just forked shares its parent's memory, which is not its."""
+    workers = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "tokenmill.building.executors.worker" in child.cmdline():
+                workers.append(child)
+    return workers
 
 
 @contextmanager
