@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.corpus import first_texts, saved_tokenizer
 from benchmarks.harness import PEERS, Result, against_bar, machine_facts, machine_line, say
-from tokenmill.encoding import Tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.io.checked_lines import read_lines
 
 KINDS = ("jsonl", "parquet")

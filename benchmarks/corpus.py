@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokenmill.demo_data import demo_globs, demo_tokenizer
-from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.reading import Piece, read, read_piece
 
 

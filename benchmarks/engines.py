@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.harness import Result
-from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection.choosing import choose
 from tokenmill.encoding.selection.trial import Trial, write_texts
 from tokenmill.encoding.selection.verdicts import Choice
+from tokenmill.encoding.tokenizer import Tokenizer
 
 BATCHES = (32, 64, 100, 1000)
 LOOP_BYTES = 2_000_000  # of the text for the loops, which are slow; they are compared per byte

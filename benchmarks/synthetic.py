@@ -14,10 +14,9 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.io.atomic import digest
-from tokenmill.store import Manifest, columns_with, store_fingerprint
 from tokenmill.store.checksums import CHECK_BLOCK
-from tokenmill.store.columns import HEADER_BYTES, column_path, npy_header, receipt_path
-from tokenmill.store.manifest import read_manifest
+from tokenmill.store.columns import HEADER_BYTES, column_path, columns_with, npy_header, receipt_path
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
 from tokenmill.store.shard import RECEIPT_VERSION, sealed
 
 MEDIAN, SIGMA, MEAN = 400, 1.15, 775

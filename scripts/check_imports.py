@@ -7,7 +7,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    io, documents, events, formatting, options, option_types, user_cache, errors
+    io, documents, events, formatting, options, option_types, option_kinds, user_cache, errors
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -27,6 +27,7 @@ BASE = {
     "events",
     "formatting",
     "io",
+    "option_kinds",
     "option_types",
     "options",
     "user_cache",
@@ -39,8 +40,9 @@ ALLOWED: dict[str, set[str]] = {
     "events": set(),
     "user_cache": set(),
     "formatting": {"errors"},
-    "option_types": {"errors", "formatting"},
-    "options": {"option_types"},
+    "option_kinds": {"errors", "formatting"},
+    "option_types": {"errors", "option_kinds"},
+    "options": {"option_kinds", "option_types"},
     "io": {"errors"},
     "reading": BASE,
     "encoding": BASE,

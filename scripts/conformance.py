@@ -26,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ is not inst
 from benchmarks.corpus import corpus_texts
 
 from tokenmill.documents import text_array
-from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection.probes import probes
 from tokenmill.encoding.selection.verdicts import differing
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import TokenmillError
 
 KINDS = ("byte-level BPE", "SentencePiece BPE", "WordPiece", "Unigram")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenmill.building.api import build as build
-    from tokenmill.encoding import Tokenizer as Tokenizer
-    from tokenmill.encoding import load_tokenizer as load_tokenizer
+    from tokenmill.encoding.api import load_tokenizer as load_tokenizer
+    from tokenmill.encoding.tokenizer import Tokenizer as Tokenizer
     from tokenmill.estimating.api import estimate as estimate
     from tokenmill.loading import Loader as Loader
     from tokenmill.loading import load as load
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tokenmill.reading import Source as Source
     from tokenmill.reading import read as read
     from tokenmill.recipes import recipe as recipe
-    from tokenmill.store import Store as Store
-    from tokenmill.store import open_store as open
+    from tokenmill.store.store import Store as Store
+    from tokenmill.store.store import open_store as open
 
 __version__ = "0.1.0"
 
@@ -32,16 +32,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "Loader": ("tokenmill.loading", "Loader"),
     "Source": ("tokenmill.reading", "Source"),
-    "Store": ("tokenmill.store", "Store"),
-    "Tokenizer": ("tokenmill.encoding", "Tokenizer"),
+    "Store": ("tokenmill.store.store", "Store"),
+    "Tokenizer": ("tokenmill.encoding.tokenizer", "Tokenizer"),
     "View": ("tokenmill.packing", "View"),
     "build": ("tokenmill.building.api", "build"),
     "errors": ("tokenmill.errors", None),
     "estimate": ("tokenmill.estimating.api", "estimate"),
     "load": ("tokenmill.loading", "load"),
-    "load_tokenizer": ("tokenmill.encoding", "load_tokenizer"),
+    "load_tokenizer": ("tokenmill.encoding.api", "load_tokenizer"),
     "mix": ("tokenmill.loading", "mix"),
-    "open": ("tokenmill.store", "open_store"),
+    "open": ("tokenmill.store.store", "open_store"),
     "pack": ("tokenmill.packing", "pack"),
     "read": ("tokenmill.reading", "read"),
     "recipe": ("tokenmill.recipes", "recipe"),

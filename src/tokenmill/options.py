@@ -12,21 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
-from tokenmill.option_types import (
-    Device,
-    DTypeName,
-    Help,
-    Number,
-    OneOf,
-    Options,
-    Place,
-    Size,
-    SomeOf,
-    Text,
-    Token,
-    Whole,
-    Wholes,
-)
+from tokenmill.option_kinds import Device, DTypeName, Number, OneOf, Place, Size, SomeOf, Text, Token, Whole, Wholes
+from tokenmill.option_types import Help, Options
 
 LONGEST = 2**31 - 1  # tokens in a row
 MANY = 2**31
@@ -76,7 +63,7 @@ DType: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReadOptions(Options):
     """How documents are found in files."""
 
@@ -93,7 +80,7 @@ class ReadOptions(Options):
     on_error: Annotated[Literal["quarantine", "raise"], Help("bad documents", metavar="ACTION")] = "quarantine"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenOptions(Options):
     """How text becomes tokens."""
 
@@ -108,7 +95,7 @@ class TokenOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrialOptions(Options):
     """Limits for a trial build."""
 
@@ -117,7 +104,7 @@ class TrialOptions(Options):
     max_tokens: Annotated[Count | None, Help("whole documents, up to N tokens in total", metavar="N")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunOptions(Options):
     """How a build runs."""
 
@@ -140,12 +127,12 @@ class RunOptions(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BuildOptions(RunOptions, TrialOptions, TokenOptions):
     """Options of `tm.build`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class BuildArguments(BuildOptions, ReadOptions):
     """Everything `tm.build` takes after the source. Reading options are for a source that is not a `tm.read(...)`."""
 
@@ -153,7 +140,7 @@ class BuildArguments(BuildOptions, ReadOptions):
     out: Annotated[Path | None, Help("folder of the store", "in the cache, found by content", "DIR", "-o")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SampleOptions(Options):
     """How much of the text an estimate looks at."""
 
@@ -165,14 +152,14 @@ class SampleOptions(Options):
     ] = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EstimateArguments(SampleOptions, TokenOptions, ReadOptions):
     """Everything `tm.estimate` takes after the source."""
 
     tokenizer: Any
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LayoutOptions(Options):
     """Which tokens go into which row."""
 
@@ -201,7 +188,7 @@ class LayoutOptions(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RowOptions(Options):
     """The arrays of a row."""
 
@@ -217,7 +204,7 @@ class RowOptions(Options):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackOptions(RowOptions, LayoutOptions):
     """Options of `tm.pack`."""
 
@@ -226,7 +213,7 @@ class PackOptions(RowOptions, LayoutOptions):
     dtype: Annotated[DType, Help("of the arrays")] = "int64"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SplitOptions(Options):
     """Options of `view.split`, beside the named parts."""
 
@@ -234,7 +221,7 @@ class SplitOptions(Options):
     seed: Annotated[Annotated[int, Whole(-(2**63), 2**64 - 1)], Help("another seed draws other documents")] = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadOptions(Options):
     """Options of `tm.load`."""
 
@@ -254,7 +241,7 @@ class LoadOptions(Options):
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadArguments(LoadOptions, RowOptions, LayoutOptions):
     """Everything `tm.load` takes after the data. The options of packing are for data that is not a view."""
 

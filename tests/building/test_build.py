@@ -31,7 +31,7 @@ from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchErr
 from tokenmill.events import Event
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
-from tokenmill.store import read_manifest
+from tokenmill.store.manifest import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 

@@ -20,7 +20,7 @@ from build_helpers import shard_files, temporary_files
 import tokenmill as tm
 from tokenmill.errors import TokenizerError
 from tokenmill.io.checked_lines import read_lines
-from tokenmill.store import read_manifest
+from tokenmill.store.manifest import read_manifest
 
 HARD_LIMIT = 60.0  # seconds after which anything still running is a hang
 
@@ -204,7 +204,7 @@ def test_a_worker_that_dies_after_it_was_retired(corpus, undisturbed, tokenizer_
 import os, sys, time
 if "tokenmill.building.executors.worker" in sys.orig_argv:
     ballast = b"x" * (400 << 20)
-    from tokenmill.store import ShardWriter
+    from tokenmill.store.shard import ShardWriter
     commit = ShardWriter.commit
     def slowly(self, *name, **facts):
         try:
@@ -239,7 +239,7 @@ def test_workers_that_die_at_every_commit(corpus, tokenizer_path, tmp_path):
     (tmp_path / "site/sitecustomize.py").write_text("""
 import os, sys, threading
 if "tokenmill.building.executors.worker" in sys.orig_argv:
-    from tokenmill.store import ShardWriter
+    from tokenmill.store.shard import ShardWriter
     def die(self, *name, **facts):
         threading.Event().wait(0.2)  # by now the supervisor has heard that the task is encoded
         os._exit(9)

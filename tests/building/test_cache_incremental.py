@@ -20,7 +20,7 @@ import pytest
 from cache_world import MEMORY, SETTLED_SECONDS, TABLES, Mapped, names_of, quarantine
 
 import tokenmill as tm
-from tokenmill.encoding import Encoder
+from tokenmill.encoding.encoder import Encoder
 from tokenmill.events import Event
 from tokenmill.store.facts import info
 

@@ -12,7 +12,8 @@ import pytest
 import tokenmill as tm
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
 from tokenmill.documents import Tokens
-from tokenmill.store import Manifest, ShardWriter
+from tokenmill.store.manifest import Manifest
+from tokenmill.store.shard import ShardWriter
 
 TEXTS = [f"document {number} of a corpus, {'with some words ' * number}" for number in range(40)]
 NAME = "0123456789abcdef01234567"

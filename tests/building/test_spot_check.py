@@ -312,7 +312,7 @@ def test_no_receipt_comes_after_all_were_thrown_away(tmp_path, tokenizer_path, p
     write_jsonl(tmp_path / "in/a.jsonl", [f"quokka {i} and some words" for i in range(2000)])
     slowly = """
 import time
-from tokenmill.store import ShardWriter
+from tokenmill.store.shard import ShardWriter
 commit = ShardWriter.commit
 def slowly(self, *name, **facts):
     time.sleep(0.3)

@@ -15,8 +15,8 @@ from tokenizer_kinds import KINDS, NASTY, ids_of
 from tokenizers import models, pre_tokenizers, processors
 
 import tokenmill as tm
-from tokenmill.encoding import Encoder, LongDocument
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.encoder import Encoder, LongDocument
 from tokenmill.encoding.engines import make_engine
 from tokenmill.errors import EncodingError, TokenizerError, UsageError
 

@@ -297,7 +297,7 @@ def test_a_trial_is_held_once_for_a_version(plant, definition, monkeypatch):
     assert choose(definition, NO_TEXTS) == first
     assert choose(definition, wanted="fastokens").engine == "fastokens"
     plant(gigatoken=("crashes", "."))
-    monkeypatch.setattr("tokenmill.encoding.engines.version", lambda name: version(name) + "0" * (name == "gigatoken"))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version(name) + "0" * (name == "gigatoken"))
     again = choose(definition, NO_TEXTS)
     assert again.engine == "fastokens"
     assert verdicts(again)["gigatoken"].version == first.version + "0"
@@ -436,7 +436,7 @@ def test_where_nothing_else_is_installed(definition, small, monkeypatch):
             raise PackageNotFoundError(name)
         return version(name)
 
-    monkeypatch.setattr("tokenmill.encoding.engines.version", only_the_reference)
+    monkeypatch.setattr("importlib.metadata.version", only_the_reference)
     assert choose(definition) == Choice("tokenizers", version("tokenizers"), "it is the reference")
     with pytest.raises(TokenizerError, match="engine='gigatoken' cannot run this tokenizer; these may: tokenizers"):
         tm.load_tokenizer(small, engine="gigatoken")
@@ -446,7 +446,7 @@ def test_a_reference_that_is_not_installed_is_named(monkeypatch):
     def nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("tokenmill.encoding.engines.version", nothing)
+    monkeypatch.setattr("importlib.metadata.version", nothing)
     with pytest.raises(TokenizerError, match=r"needs sentencepiece: pip install 'tokenmill\[sentencepiece\]'"):
         choose(Definition(None, "sentencepiece", {"tokenizer.model": b""}))
 

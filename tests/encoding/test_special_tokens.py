@@ -24,7 +24,7 @@ from tokenizers import AddedToken, models, pre_tokenizers, processors
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.documents import text_array
-from tokenmill.encoding import Encoder, LongDocument
+from tokenmill.encoding.encoder import Encoder, LongDocument
 from tokenmill.encoding.safe_split import safe_rules
 from tokenmill.errors import DocumentError, MismatchError
 from tokenmill.events import Event

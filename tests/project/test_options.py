@@ -20,22 +20,8 @@ from tokenmill.cli.flags import given_options
 from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.errors import UsageError
-from tokenmill.option_types import (
-    Device,
-    Flag,
-    Kind,
-    Number,
-    OneOf,
-    Option,
-    Size,
-    SomeOf,
-    Text,
-    Texts,
-    Token,
-    Whole,
-    Wholes,
-    declared,
-)
+from tokenmill.option_kinds import Device, Flag, Kind, Number, OneOf, Size, SomeOf, Text, Texts, Token, Whole, Wholes
+from tokenmill.option_types import Option, declared
 from tokenmill.reading import FORMATS
 from tokenmill.recipes.keys import SECTIONS, SourceKeys
 

@@ -21,21 +21,12 @@ from tokenmill.cli import main
 from tokenmill.documents import Tokens
 from tokenmill.errors import BuildError, CorruptError, EncodingError, UsageError
 from tokenmill.io.atomic import canonical, digest
-from tokenmill.store import (
-    ColumnSpec,
-    PieceReader,
-    ShardWriter,
-    columns_with,
-    content_digest,
-    files_are_complete,
-    is_done,
-    link_shard,
-    read_manifest,
-    read_receipt,
-    shard_of_file,
-)
+from tokenmill.store.columns import ColumnSpec, columns_with, shard_of_file
 from tokenmill.store.facts import info
-from tokenmill.store.shard import sealed
+from tokenmill.store.integrity import files_are_complete
+from tokenmill.store.manifest import read_manifest
+from tokenmill.store.reuse import PieceReader, link_shard
+from tokenmill.store.shard import ShardWriter, content_digest, is_done, read_receipt, sealed
 from tokenmill.store.stream import slices
 
 LOSS_MASK = ColumnSpec("loss_mask", "token", "bool")

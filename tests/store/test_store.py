@@ -21,16 +21,9 @@ from hypothesis import strategies as st
 import tokenmill as tm
 from tokenmill.documents import Tokens
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
-from tokenmill.store import (
-    Manifest,
-    ShardWriter,
-    columns_with,
-    is_done,
-    read_manifest,
-    read_receipt,
-    store_fingerprint,
-)
-from tokenmill.store.shard import sealed
+from tokenmill.store.columns import columns_with
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
+from tokenmill.store.shard import ShardWriter, is_done, read_receipt, sealed
 from tokenmill.store.sources import SOURCES, Sources
 
 DTYPES = [np.dtype(np.uint16), np.dtype(np.uint32)]
@@ -477,7 +470,7 @@ def test_a_store_of_a_million_million_tokens(big):
 import sys, tracemalloc
 import numpy as np
 import tokenmill as tm
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 from tokenmill.building.machine import resident_bytes
 before = resident_bytes()
 tracemalloc.start()

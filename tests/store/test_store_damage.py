@@ -15,8 +15,8 @@ from tokenmill.cli import main
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError, TokenmillError
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.io.checked_lines import damaged_lines
-from tokenmill.store import read_manifest
 from tokenmill.store.facts import info
+from tokenmill.store.manifest import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 

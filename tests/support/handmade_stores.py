@@ -11,7 +11,9 @@ import numpy as np
 
 from tokenmill.documents import Tokens
 from tokenmill.io.atomic import canonical, digest
-from tokenmill.store import ColumnSpec, Manifest, ShardWriter, columns_with, content_digest, store_fingerprint
+from tokenmill.store.columns import ColumnSpec, columns_with
+from tokenmill.store.manifest import Manifest, store_fingerprint
+from tokenmill.store.shard import ShardWriter, content_digest
 from tokenmill.store.sources import SOURCES, Sources
 
 TOKENIZER = {

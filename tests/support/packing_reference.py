@@ -17,7 +17,9 @@ import numpy as np
 
 from tokenmill.documents import Tokens
 from tokenmill.io.atomic import digest
-from tokenmill.store import Manifest, ShardWriter, columns_with, content_digest, store_fingerprint
+from tokenmill.store.columns import columns_with
+from tokenmill.store.manifest import Manifest, store_fingerprint
+from tokenmill.store.shard import ShardWriter, content_digest
 from tokenmill.store.sources import SOURCES, Sources
 
 Document = list[int]

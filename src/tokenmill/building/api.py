@@ -14,7 +14,7 @@ from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
 from tokenmill.option_types import takes
 from tokenmill.options import BuildArguments
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 
 
 @takes(BuildArguments)

@@ -14,10 +14,13 @@ from tokenmill.building.plan import Task
 from tokenmill.building.repair import original_plan
 from tokenmill.building.task_rows import blocks, good_rows
 from tokenmill.documents import text_bytes
-from tokenmill.encoding import WHOLE_BYTES, Difference
+from tokenmill.encoding.encoder import WHOLE_BYTES
+from tokenmill.encoding.selection.verdicts import Difference
 from tokenmill.errors import StoreError
 from tokenmill.reading import Source
-from tokenmill.store import Damage, Store, read_manifest, read_receipt
+from tokenmill.store.manifest import read_manifest
+from tokenmill.store.shard import Damage, read_receipt
+from tokenmill.store.store import Store
 
 PER_SHARD = 64  # documents of one shard, so that a small sample reads a small part of the source
 

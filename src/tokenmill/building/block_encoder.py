@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokenmill.building.document_sampler import DocumentSampler
 from tokenmill.building.machine import release_memory, resident_bytes
-from tokenmill.building.spot_check import DocumentSampler
 from tokenmill.building.task_context import CrashHistory
 from tokenmill.building.task_counts import PieceCounts, StageClock
 from tokenmill.documents import Tokens
-from tokenmill.encoding import Encoder
-from tokenmill.store import ShardWriter
+from tokenmill.encoding.encoder import Encoder
+from tokenmill.store.shard import ShardWriter
 
 SUSPECT_PARTS = 16  # a block that crashed a process is encoded again in this many parts
 

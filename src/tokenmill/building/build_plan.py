@@ -15,14 +15,16 @@ from tokenmill.building.publish import published_manifest, sources_of, sweep
 from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.source_index import SourceIndex, file_heads, find_contents
 from tokenmill.documents import BLANK
-from tokenmill.encoding import Tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import CorruptError
 from tokenmill.events import Listener
 from tokenmill.reading import Piece, Source, text_weight
-from tokenmill.store import Manifest, Store, files_are_complete, is_done, read_receipt
+from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.lease import Lease
-from tokenmill.store.manifest import TRIAL
+from tokenmill.store.manifest import TRIAL, Manifest
+from tokenmill.store.shard import is_done, read_receipt
 from tokenmill.store.sources import SOURCES, Sources, read_sources
+from tokenmill.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any
 from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.source_index import SourceIndex
-from tokenmill.encoding import Tokenizer
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.formatting import human, human_time, some
 from tokenmill.reading import Source
 from tokenmill.user_cache import cache_folder, read_cached, write_cached

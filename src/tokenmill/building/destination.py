@@ -19,8 +19,10 @@ from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, Usa
 from tokenmill.events import Listener
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source
-from tokenmill.store import Manifest, Store, files_are_complete, read_manifest
+from tokenmill.store.integrity import files_are_complete
+from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.sources import SOURCES
+from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
 MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links

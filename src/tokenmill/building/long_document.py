@@ -12,7 +12,7 @@ import pyarrow as pa
 from tokenmill.building.block_encoder import BlockEncoder, Documents
 from tokenmill.building.task_counts import PieceCounts
 from tokenmill.documents import Tokens, text_bytes, text_offsets
-from tokenmill.encoding import WHOLE_BYTES, LongDocument, TooLong
+from tokenmill.encoding.encoder import WHOLE_BYTES, LongDocument, TooLong
 
 NO_ENDS = np.empty(0, np.int64)
 

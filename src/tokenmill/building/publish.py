@@ -15,7 +15,7 @@ from typing import Any
 import xxhash
 
 from tokenmill.documents import BLANK
-from tokenmill.encoding import Tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, StoreError
 from tokenmill.io.atomic import (
     TEMPORARY_SUFFIX,
@@ -26,8 +26,9 @@ from tokenmill.io.atomic import (
     write_atomically,
     writing,
 )
-from tokenmill.store import Manifest, content_digest, has_columns, read_manifest, shard_of_file, store_fingerprint
-from tokenmill.store.shard import sealed
+from tokenmill.store.columns import shard_of_file
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
+from tokenmill.store.shard import content_digest, has_columns, sealed
 from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"

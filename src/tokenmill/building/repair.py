@@ -11,15 +11,16 @@ from tokenmill.building.destination import FolderDestination, without_own_files
 from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.sequence import run_build
 from tokenmill.building.source_index import SourceIndex
-from tokenmill.encoding import load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import Listener
 from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
-from tokenmill.store import Damage, Manifest, Store, read_manifest
-from tokenmill.store.manifest import trial_of
+from tokenmill.store.manifest import Manifest, read_manifest, trial_of
+from tokenmill.store.shard import Damage
+from tokenmill.store.store import Store
 
 
 def repair(folder: Path, damages: list[Damage]) -> None:

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.formatting import parse_size
 from tokenmill.io.atomic import writing

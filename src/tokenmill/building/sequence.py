@@ -16,24 +16,31 @@ from itertools import chain
 from tokenmill.building.build_plan import BuildPlan, make_plan
 from tokenmill.building.changes import record_speed
 from tokenmill.building.destination import Destination
+from tokenmill.building.document_sampler import Sample
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
 from tokenmill.building.reporting import event_sink
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
-from tokenmill.building.spot_check import Sample, SpotCheck
+from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
-from tokenmill.encoding import Tokenizer, load_tokenizer, refuse
+from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.selection.verdicts import refuse
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, TokenmillError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io.atomic import sync_folder, writing
 from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
-from tokenmill.store import ColumnSpec, Manifest, Store, columns_with, link_shard, read_receipt
+from tokenmill.store.columns import ColumnSpec, columns_with
+from tokenmill.store.manifest import Manifest
+from tokenmill.store.reuse import link_shard
+from tokenmill.store.shard import read_receipt
+from tokenmill.store.store import Store
 
 RACE_BYTES = 24 << 20  # a smaller corpus is encoded before comparing engines on a sample of it would pay off
 

@@ -25,20 +25,22 @@ from tokenmill.building.block_encoder import (
     Enough,
     ShardOutput,
 )
+from tokenmill.building.document_sampler import DocumentSampler, Sample
 from tokenmill.building.long_document import LongDocuments
 from tokenmill.building.plan import Limit, Task, shard_name
 from tokenmill.building.progress import TaskAdvanced
 from tokenmill.building.source_index import Journal
-from tokenmill.building.spot_check import DocumentSampler, Sample
 from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResult
 from tokenmill.building.task_counts import PieceCounts, StageClock, TaskProgress
 from tokenmill.building.task_rows import first_rows, locate, safely
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_bytes
-from tokenmill.encoding import Encoder, load_definition
+from tokenmill.encoding.definition import load_definition
+from tokenmill.encoding.encoder import Encoder
 from tokenmill.errors import DocumentError, InputError, TokenizerError
 from tokenmill.events import ShardDone
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
-from tokenmill.store import PieceReader, ShardWriter, is_done, read_receipt
+from tokenmill.store.reuse import PieceReader
+from tokenmill.store.shard import ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
 

@@ -12,7 +12,7 @@ from tokenmill.building.progress import TaskAdvanced
 from tokenmill.documents import Skip, merge_skips
 from tokenmill.events import StageSeconds
 from tokenmill.reading import Piece, text_weight
-from tokenmill.store import ShardWriter
+from tokenmill.store.shard import ShardWriter
 
 REPORT_SECONDS = 0.1  # between two reports of a running task
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from tokenmill.formatting import human
 from tokenmill.options import ReadOptions
 
 if TYPE_CHECKING:
-    from tokenmill.encoding import Tokenizer
+    from tokenmill.encoding.tokenizer import Tokenizer
     from tokenmill.reading import Source
 
 ENGINE_BYTES = 16_000_000  # of the text, for each exact engine
@@ -41,7 +39,7 @@ def add(commands: Any) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from tokenmill.encoding import load_tokenizer
+    from tokenmill.encoding.api import load_tokenizer
     from tokenmill.reading import read
 
     source = read(*options.source, **given_options(options, ReadOptions))
@@ -79,6 +77,8 @@ def _first_texts(source: Source, size: int) -> list[str]:
 
 def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> list[dict[str, Any]]:
     """The exact engines with their speed, fastest first, then those that were refused with the reason."""
+    from tempfile import TemporaryDirectory
+
     from tokenmill.encoding.selection.choosing import choose
     from tokenmill.encoding.selection.trial import Trial, write_texts
     from tokenmill.encoding.selection.verdicts import Verdict
@@ -86,7 +86,7 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
     print("measuring the engines", file=sys.stderr)
     definition, choice = tokenizer.definition, choose(tokenizer.definition, texts)
     rows = []
-    with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as name:
+    with TemporaryDirectory(prefix="tokenmill-bench-") as name:
         folder = Path(name)
         definition.save(folder)
         write_texts(folder / "texts.arrow", texts)
@@ -105,10 +105,13 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
 
 def _measure_build(source: Source, tokenizer: str, rounds: int) -> dict[str, Any]:
     """The best time of several builds of the whole source, and the most memory of any."""
+    from concurrent.futures import ThreadPoolExecutor
+    from tempfile import TemporaryDirectory
+
     from tokenmill.building.api import build
 
     seconds, peaks, done = [], [], threading.Event()
-    with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as folder, ThreadPoolExecutor(1) as thread:
+    with TemporaryDirectory(prefix="tokenmill-bench-") as folder, ThreadPoolExecutor(1) as thread:
         for turn in range(rounds):
             print(f"build, round {turn + 1} of {rounds}", file=sys.stderr)
             done.clear()

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tokenmill.formatting import printable
-from tokenmill.option_types import Flag, Option, Options, Refused, declared
+from tokenmill.option_kinds import Flag, Refused
+from tokenmill.option_types import Option, Options, declared
 from tokenmill.options import ReadOptions, SampleOptions, TokenOptions, TrialOptions
 
 GROUPS: dict[type[Options], str] = {

@@ -35,7 +35,7 @@ def _pack(options: argparse.Namespace) -> int:
     from tokenmill.packing.comparison import compare, comparison_table, measure
     from tokenmill.packing.plot import check_picture, draw
     from tokenmill.packing.stats import stats_table
-    from tokenmill.store import open_store
+    from tokenmill.store.store import open_store
 
     if options.plot is not None:
         check_picture(options.plot)

@@ -34,8 +34,8 @@ def add(commands: Any) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from tokenmill.encoding import load_tokenizer
-    from tokenmill.store import open_store
+    from tokenmill.encoding.api import load_tokenizer
+    from tokenmill.store.store import open_store
 
     store = open_store(options.store)
     tokenizer = load_tokenizer(store.tokenizer.path)

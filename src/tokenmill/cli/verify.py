@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     from tokenmill.io.lock import lock_holder
-    from tokenmill.store import verify_store
+    from tokenmill.store.integrity import verify_store
 
     folder = Path(options.store)
     holder = lock_holder(folder)
@@ -75,7 +75,7 @@ def _reencode(options: argparse.Namespace) -> tuple[int, list[Any]]:
 
 
 def _print_report(store: str, damages: list[Any], *, repaired: bool, reencoded: int) -> None:
-    from tokenmill.store import read_manifest
+    from tokenmill.store.manifest import read_manifest
 
     for damage in damages:
         print(printable(f"repaired: {damage.file} (was: {damage.what})" if repaired else f"damaged: {damage}"))

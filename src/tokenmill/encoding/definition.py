@@ -17,8 +17,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
-from tokenmill.encoding.conversion.tiktoken_patterns import is_well_known
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, effective, what_decides_ids, without_specials
 from tokenmill.errors import TokenizerError
 
@@ -63,6 +61,9 @@ class Definition:
         if self.reference in ("tokenizers", "tiktoken") and self.json is not None:
             decides: Any = what_decides_ids(self.json)
             if self.reference == "tiktoken":
+                from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
+                from tokenmill.encoding.conversion.tiktoken_patterns import is_well_known
+
                 pattern = Ranks.from_files(self.files).pattern
                 decides = decides if is_well_known(pattern) else [decides, pattern]
         else:

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
-from tokenmill.encoding import Tokenizer, load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.estimating.cost import build_cost
 from tokenmill.estimating.file_findings import equal_files, only_heads, other_field, unreadable, whole_files

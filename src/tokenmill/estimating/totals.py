@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from tokenmill.building.machine import resident_bytes
 from tokenmill.documents import BLOCK_BYTES, text_bytes, text_offsets
-from tokenmill.encoding import Encoder, Tokenizer
+from tokenmill.encoding.encoder import Encoder
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.estimating.findings import Inspection
 from tokenmill.estimating.survey import SampledBlock, Stratum, Survey
 from tokenmill.reading.utf8 import one_text, whole_characters

@@ -15,7 +15,7 @@ from tokenmill.loading.samples import MixtureSamples, ViewSamples
 from tokenmill.option_types import given_of, takes, whole_number
 from tokenmill.options import LayoutOptions, LoadArguments, LoadOptions, RowOptions
 from tokenmill.packing import View, pack
-from tokenmill.store import Store, open_store
+from tokenmill.store.store import Store, open_store
 
 
 @takes(LoadArguments)

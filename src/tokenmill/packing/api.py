@@ -8,7 +8,7 @@ from tokenmill.option_types import takes
 from tokenmill.options import PackOptions
 from tokenmill.packing.layout import layout_of, row_format_of
 from tokenmill.packing.view import View
-from tokenmill.store import Store, open_store
+from tokenmill.store.store import Store, open_store
 
 
 @takes(PackOptions)

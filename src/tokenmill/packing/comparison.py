@@ -12,7 +12,7 @@ from tokenmill.options import LayoutOptions, Strategy
 from tokenmill.packing.api import pack
 from tokenmill.packing.layout import ONLY_FOR
 from tokenmill.packing.stats import Stats
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 
 # The strategies for which an option makes a difference. Where no document is split, all rows start at a document anyway.
 _RELEVANT_FOR = {**ONLY_FOR, "row_start": ("concat",)}

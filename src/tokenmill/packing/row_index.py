@@ -12,7 +12,7 @@ from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout
 from tokenmill.packing.plan_file import RowPlan
 from tokenmill.packing.strategies import CONTINUED, CONTINUES, stream_rows
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 from tokenmill.store.stream import ends_within, spread
 
 ROWS_AT_ONCE = 1024

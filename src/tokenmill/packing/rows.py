@@ -13,7 +13,7 @@ from tokenmill.errors import UsageError
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import RowFormat
 from tokenmill.packing.row_index import RowIndex, RowPieces
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 from tokenmill.store.stream import slices
 
 IGNORED = -100  # the label that torch's cross-entropy ignores

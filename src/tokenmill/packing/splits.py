@@ -25,7 +25,7 @@ from tokenmill.io.atomic import canonical, digest
 from tokenmill.option_types import whole_number
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.hashing import splitmix64
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents
 
 WHOLE = 1 << 53  # the parts that shares are counted in

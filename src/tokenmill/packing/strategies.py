@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokenmill.packing.best_fit import Numbers, best_fit, by_first_piece, fill_gaps
 from tokenmill.packing.layout import Layout
 from tokenmill.packing.stats import Tally
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents, all_documents
 
 Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which of these documents belong to the view

@@ -21,7 +21,7 @@ from tokenmill.packing.rows import Arrays, make_rows
 from tokenmill.packing.splits import Split, chosen_by, folders, shares
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 
 
 class View:

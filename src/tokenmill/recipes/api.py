@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.api import build
-from tokenmill.encoding import load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.loading import Loader, Mixture, load, mix
 from tokenmill.option_types import declared, refuse_unknown
@@ -20,7 +20,7 @@ from tokenmill.packing import View, pack
 from tokenmill.reading import Source, read
 from tokenmill.recipes.checking import TRAIN, RecipeConfig, check_recipe
 from tokenmill.recipes.yaml_lines import from_file, from_python, with_set
-from tokenmill.store import Store, open_store
+from tokenmill.store.store import Store, open_store
 
 _SIZES = ("batch_size", "global_batch_size")
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.option_types import Many, Option, Options, Text, declared, nearest
+from tokenmill.option_kinds import Many, Text, nearest
+from tokenmill.option_types import Option, Options, declared
 from tokenmill.options import PackOptions, ReadOptions, SplitOptions
 from tokenmill.packing.layout import layout_of, row_format_of
 from tokenmill.packing.splits import shares

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tokenmill.loading.mixture import HEAVIEST
-from tokenmill.option_types import Help, Number, Option, Options, Text, Texts, Whole
+from tokenmill.option_kinds import Number, Text, Texts, Whole
+from tokenmill.option_types import Help, Option, Options
 from tokenmill.options import LONGEST, BuildOptions, Count, LoadOptions, PackOptions, Path, Positions, ReadOptions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tokenmill.errors import UsageError
 from tokenmill.reading import check_fields
 from tokenmill.recipes.api import Recipe
-from tokenmill.store import Store
+from tokenmill.store.store import Store
 
 Facts = dict[str, Any]
 UNEVEN = 0.05  # a source whose epochs differ from 1 by more gets a line

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.option_types import Kind, Refused, Whole
+from tokenmill.option_kinds import Kind, Refused, Whole
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null", "timestamp", "merge", "value"}

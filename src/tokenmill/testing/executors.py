@@ -21,20 +21,20 @@ from typing import Any, Literal
 
 import pytest
 
+from tokenmill.building.document_sampler import Sample
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.in_process import InProcess
 from tokenmill.building.plan import Task, groups, task_of
 from tokenmill.building.progress import Aggregator
-from tokenmill.building.spot_check import Sample
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.documents import BLANK
-from tokenmill.encoding import load_tokenizer
+from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import DocumentError, TokenizerError
 from tokenmill.events import Event, FileFailed, Listener, Progress, ShardDone, Started, Stopped
 from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import Source, head_of, read
-from tokenmill.store import is_done, read_receipt
+from tokenmill.store.shard import is_done, read_receipt
 
 EOS = 10
 BUILD_KEY = "conformance"
@@ -44,7 +44,7 @@ CRASH_MARK = "this text crashes the engine"
 CRASHING = f"""
 import os, signal
 if os.environ.get("TOKENMILL_SURVIVOR") not in (None, str(os.getpid())):
-    from tokenmill.encoding import Encoder
+    from tokenmill.encoding.encoder import Encoder
     encode = Encoder.encode
     def crash(self, values):
         if any({CRASH_MARK!r} in text for text in values.to_pylist()):

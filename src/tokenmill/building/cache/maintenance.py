@@ -17,9 +17,10 @@ from tokenmill.building.source_index import read_listing
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
 from tokenmill.io.atomic import temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
-from tokenmill.store import Damage, read_manifest, verify_store
+from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED
-from tokenmill.store.manifest import trial_of
+from tokenmill.store.manifest import read_manifest, trial_of
+from tokenmill.store.shard import Damage
 
 ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are removed
 

@@ -36,15 +36,16 @@ from tokenmill.building.publish import published_manifest
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.sequence import report_up_to_date, run_build
 from tokenmill.building.source_index import SourceIndex, current_listing, read_listing
-from tokenmill.encoding import load_definition
+from tokenmill.encoding.definition import load_definition
 from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.events import Listener, Waiting
 from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
-from tokenmill.store import Store, files_are_complete, read_manifest, verify_store
+from tokenmill.store.integrity import files_are_complete, verify_store
 from tokenmill.store.lease import USED, hold
-from tokenmill.store.manifest import trial_of
+from tokenmill.store.manifest import read_manifest, trial_of
 from tokenmill.store.sources import SOURCES
+from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
 KEY_DIGITS = 16  # hex digits of each digest in a name

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self
 
+from tokenmill.building.document_sampler import Sample
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import TaskEnded
-from tokenmill.building.spot_check import Sample
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.events import FileFailed, Listener
 

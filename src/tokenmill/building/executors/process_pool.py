@@ -20,12 +20,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tokenmill import errors
+from tokenmill.building.document_sampler import Sample
 from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
 from tokenmill.building.executors.crashes import TASK_STRIKES, TaskCrashes
 from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed, TaskAdvanced, TaskEnded
-from tokenmill.building.spot_check import Sample
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.encoding.engines.base import ONE_THREAD
 from tokenmill.events import DocumentCrashed, Listener, WorkerDied, WorkerRecycled

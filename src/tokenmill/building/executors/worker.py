@@ -32,7 +32,7 @@ from tokenmill import errors
 from tokenmill.building.plan import Task
 from tokenmill.building.task import EncodedTask, TaskOptions, TaskRunner
 from tokenmill.building.task_context import CrashHistory, TaskContext
-from tokenmill.encoding import EngineFailure
+from tokenmill.encoding.encoder import EngineFailure
 
 ENGINE_FAILED = 70  # exit code
 

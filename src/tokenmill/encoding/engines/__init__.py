@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,8 @@ def engine_traits(name: str) -> EngineTraits:
 
 def engine_version(name: str) -> str:
     """The version of an engine's library, or "" if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(_ALL[name].library)
     except PackageNotFoundError:

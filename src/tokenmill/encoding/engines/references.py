@@ -6,7 +6,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
 from tokenmill.encoding.libraries import import_library
@@ -45,6 +44,8 @@ class TiktokenEngine(ReferenceEngine):
     name = library = "tiktoken"
 
     def __init__(self, definition: Definition) -> None:
+        from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
+
         self._ranks = Ranks.from_files(definition.files)
         self._encoding = self._ranks.encoding()
         self._allowed: Any = "all" if definition.special_tokens == "parse" else set()

@@ -13,12 +13,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encoding.conversion import sentencepiece_model, tiktoken_bpe
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.resolve.base import TokenizerFiles
 from tokenmill.encoding.resolve.folder import from_file, from_folder
-from tokenmill.encoding.resolve.hub import fetch, hub_name
-from tokenmill.encoding.resolve.objects import from_object
 from tokenmill.encoding.tokenizer_json import effective
 from tokenmill.errors import TokenizerError, UsageError
 
@@ -28,6 +25,8 @@ __all__ = ["TokenizerFiles", "define", "find"]
 def find(spec: Any) -> TokenizerFiles:
     """Find a tokenizer by name, path or object. A name on the Hub is downloaded, unless it is cached."""
     if not isinstance(spec, str | os.PathLike):
+        from tokenmill.encoding.resolve.objects import from_object
+
         return from_object(spec)
     name = os.fsdecode(spec)
     if not name.strip():
@@ -36,12 +35,16 @@ def find(spec: Any) -> TokenizerFiles:
         special = {"eos": "<|endoftext|>", "bos": "<|startoftext|>"}
         return TokenizerFiles("bytes", "definition", special=special, definition=bytes_definition())
     if name.startswith("tiktoken:"):
+        from tokenmill.encoding.conversion import tiktoken_bpe
+
         return TokenizerFiles(name, "ranks", tiktoken_bpe.named(name.removeprefix("tiktoken:")).to_files())
     path = Path(name)
     if path.is_dir():
         return from_folder(name, path)
     if path.is_file():
         return from_file(name, path)
+    from tokenmill.encoding.resolve.hub import fetch, hub_name
+
     hub = hub_name(name)
     if hub is None or isinstance(spec, os.PathLike):
         raise TokenizerError(
@@ -63,6 +66,8 @@ def define(found: TokenizerFiles) -> Definition:
 
 
 def _from_ranks(found: TokenizerFiles) -> Definition:
+    from tokenmill.encoding.conversion import tiktoken_bpe
+
     ranks = tiktoken_bpe.Ranks.from_files(found.files)
     try:
         converted = effective(found.name, tiktoken_bpe.tokenizer_json(ranks).encode())
@@ -72,6 +77,8 @@ def _from_ranks(found: TokenizerFiles) -> Definition:
 
 
 def _from_sentencepiece(found: TokenizerFiles) -> Definition:
+    from tokenmill.encoding.conversion import sentencepiece_model
+
     model = found.files["tokenizer.model"]
     try:
         body = sentencepiece_model.tokenizer_json(model)

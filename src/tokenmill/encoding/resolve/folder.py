@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tokenmill.encoding.conversion.sentencepiece_model import piece_ids
-from tokenmill.encoding.conversion.tiktoken_bpe import from_rank_file, looks_like_ranks
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.libraries import quiet_transformers
 from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config, read_file
-from tokenmill.encoding.resolve.objects import from_transformers
 from tokenmill.errors import TokenizerError
 
 # Files from which transformers creates a tokenizer if there is no tokenizer.json.
@@ -53,6 +50,8 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
     """Read one file. Its content says what it is, more than its name."""
     if path.name in _SLOW_FILES:
         raise TokenizerError(f"{name} is one of several files of a tokenizer; give the folder that contains them")
+    from tokenmill.encoding.conversion.tiktoken_bpe import from_rank_file, looks_like_ranks
+
     raw = read_file(path)
     if path.suffix == ".tiktoken" or looks_like_ranks(raw):
         return TokenizerFiles(name, "ranks", from_rank_file(path, raw).to_files())
@@ -67,6 +66,8 @@ def _is_complete(model: bytes, folder: Path) -> bool:
     Classes of transformers may shift its ids (XLM-R by one) or change the text first, code that comes with it may do
     anything, and tokens may be added to it. To use the model alone, give its path instead of the folder.
     """
+    from tokenmill.encoding.conversion.sentencepiece_model import piece_ids
+
     config = read_config(folder / CONFIG)
     model_type = read_config(folder / "config.json").get("model_type")
     kind = config.get("tokenizer_class") or model_type or _SAME_AS_MODEL[0]
@@ -106,6 +107,8 @@ def _load_with_transformers(name: str, folder: Path) -> TokenizerFiles:
         raise TokenizerError(
             f"{name} has no vocabulary: {type(loaded).__name__} needs {', '.join(sorted(names))} there"
         )
+    from tokenmill.encoding.resolve.objects import from_transformers
+
     return from_transformers(loaded, name)
 
 

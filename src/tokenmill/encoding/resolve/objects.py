@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config
 from tokenmill.errors import TokenizerError, UsageError
@@ -26,6 +25,8 @@ def from_object(spec: Any) -> TokenizerFiles:
         policy = "text" if spec.encode_special_tokens else "parse"
         return TokenizerFiles(f"<{kind}>", "json", {"tokenizer.json": _to_json(spec, kind)}, special_tokens=policy)
     if libraries["tiktoken"] and isinstance(spec, libraries["tiktoken"].Encoding):
+        from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
+
         return TokenizerFiles(f"tiktoken:{spec.name}", "ranks", from_encoding(spec).to_files())
     if libraries["sentencepiece"] and isinstance(spec, libraries["sentencepiece"].SentencePieceProcessor):
         return TokenizerFiles(f"<{kind}>", "sentencepiece", {"tokenizer.model": spec.serialized_model_proto()})

@@ -1,0 +1,123 @@
+"""The trial of the engines of a tokenizer: each encodes the same texts, and is compared with the reference."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines import engine_version
+from tokenmill.encoding.engines.guarded import describe, guards, merged
+from tokenmill.encoding.selection import probes
+from tokenmill.encoding.selection.race import race
+from tokenmill.encoding.selection.rare_characters import explain_differences
+from tokenmill.encoding.selection.trial import Trial, write_texts
+from tokenmill.encoding.selection.verdicts import Difference, Encoded, Verdict, VerdictCache, differing
+from tokenmill.errors import TokenizerError
+
+CORPUS_PROBES = 500_000  # characters of the corpus that the reference encodes, about
+
+
+def hold_trials(
+    definition: Definition, cache: VerdictCache, cached: dict[str, Verdict | None], corpus: list[str], texts: list[str]
+) -> tuple[list[Verdict], dict[str, float]]:
+    """Judge the engines on probes and on the corpus, and race those that agree on `texts`.
+
+    An engine that was judged before only has to agree on the corpus. One that was refused before is not tried again.
+    Returns all verdicts, and the rate of each engine in the race.
+    """
+    verdicts = {name: verdict for name, verdict in cached.items() if verdict is not None}
+    names = [name for name in cached if name not in verdicts or verdicts[name].agrees]
+    if not names:
+        return list(verdicts.values()), {}
+    suite = list(_spread(corpus))
+    if len(verdicts) < len(cached):
+        suite += probes.probes(definition)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenmill-")))
+        definition.save(folder)
+        reference = stack.enter_context(Trial(definition.reference, folder))
+        trials = {name: stack.enter_context(Trial(name, folder)) for name in names}
+        judge = _Judge(definition, suite, reference, trials.values(), folder)
+        for name, trial in trials.items():
+            verdicts[name] = judge.verdict(trial, cached[name])
+            if not trial.temporary:
+                cache.put(verdicts[name])
+            if verdicts[name].guard:
+                trial.ask(guard=verdicts[name].guard)
+        agreeing = [trial for name, trial in trials.items() if verdicts[name].agrees]
+        return [verdicts[name] for name in cached], race(reference, agreeing, texts, folder)
+
+
+class _Judge:
+    """Compares the ids of engines with those of the reference."""
+
+    def __init__(
+        self, definition: Definition, suite: list[str], reference: Trial, trials: Iterable[Trial], folder: Path
+    ) -> None:
+        """Let all engines encode the suite at the same time, and wait for the reference."""
+        self._definition, self._suite, self._reference, self._folder = definition, suite, reference, folder
+        write_texts(folder / "suite.arrow", suite)
+        for trial in (reference, *trials):
+            trial.ask_encode(folder / "suite.arrow")
+        expected = reference.encoded()
+        if isinstance(expected, str):
+            raise TokenizerError(
+                f"the reference, {reference.engine}, cannot run this tokenizer: {expected}. If the machine is short"
+                " of time, memory or disk, try again later"
+            )
+        self._expected = expected
+
+    def verdict(self, trial: Trial, before: Verdict | None) -> Verdict:
+        """Judge an engine by its ids of the suite. `before` is its verdict on an earlier suite."""
+        version = engine_version(trial.engine)
+        actual = trial.encoded()
+        if isinstance(actual, str):
+            return Verdict(trial.engine, version, False, actual)
+        guard = before.guard if before is not None else ()
+        differ = [i for i in differing(self._expected, actual) if not guards(guard, self._suite[i])]
+        if before is not None and not differ:
+            return before
+        if differ:
+            characters = probes.vocabulary_characters(self._definition)
+            more = explain_differences(self._suite, differ, characters, lambda texts: self._compare(trial, texts))
+            if more is None:
+                return Verdict(trial.engine, version, False, self._why_refused(actual, differ))
+            guard = merged((*guard, *more))
+        reference = self._reference.engine
+        why = f"agrees with {reference} {engine_version(reference)} on {len(self._suite):,} texts"
+        if guard:
+            why += f", but for those with {describe(guard)}, which are left to {reference}"
+        return Verdict(trial.engine, version, True, why, guard)
+
+    def _why_refused(self, actual: Encoded, differ: list[int]) -> str:
+        first = Difference.of(self._suite, self._expected, actual, differ[0])
+        why = f"differs from {self._reference.engine} on {first.text[:20]!r}, at token {first.position}"
+        others = len(differ) - 1
+        return f"{why}, and on {others:,} more of {len(self._suite):,} texts" if others else why
+
+    def _compare(self, trial: Trial, texts: list[str]) -> list[int]:
+        """The indices of the texts that an engine encodes differently; all of them if it or the reference fails."""
+        path = self._folder / "compare.arrow"
+        write_texts(path, texts)
+        results = []
+        for one in (self._reference, trial):  # one after the other: each has the whole machine before it counts as hung
+            one.ask_encode(path)
+            results.append(one.encoded())
+        expected, actual = results
+        if isinstance(expected, str) or isinstance(actual, str):
+            return list(range(len(texts)))
+        return differing(expected, actual)
+
+
+def _spread(texts: list[str]) -> Iterator[str]:
+    """Documents from all over a sample, the first 50,000 characters of each: about 0.5 MB, at most 1 MB."""
+    short = [text[:50_000] for text in texts]
+    characters = 0
+    for text in short[:: max(1, sum(map(len, short)) // CORPUS_PROBES)]:
+        characters += len(text)
+        if characters > 2 * CORPUS_PROBES:
+            return
+        yield text
