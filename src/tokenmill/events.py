@@ -61,8 +61,7 @@ class Planned(Event):
 
     files: int  # input files
     source_bytes: int  # their size on disk
-    ignored_files: int  # files in the input folders that are not data files
-    ignored_kinds: list[str]  # the suffixes of ignored files
+    ignored: dict[str, int]  # files and folders in the input that are not read, by reason
     shards: int  # shards of the whole store; 0 for a build that stops early, whose shards are not known yet
     done: int  # shards that exist already
     tokenizer: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tokenmill.errors import UsageError
 
@@ -12,6 +13,13 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 def some(count: int, noun: str) -> str:
     """(1, "file") -> "1 file"; (2000, "file") -> "2,000 files"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def in_words(counts: Mapping[str, int], most: int = 8) -> str:
+    """{"hidden": 2, "a token store": 1} -> "hidden: 2, a token store: 1"; the first few, and how many more there are."""
+    words = [f"{printable(reason)}: {count:,}" for reason, count in list(counts.items())[:most]]
+    more = sum(list(counts.values())[most:])
+    return ", ".join([*words, *([f"others: {more:,}"] if more else [])])
 
 
 def human(number: float, unit: str = "B") -> str:

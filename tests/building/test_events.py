@@ -64,8 +64,7 @@ def aggregator(clock, heard) -> Aggregator:
 PLANNED = events.Planned(
     files=3,
     source_bytes=1000,
-    ignored_files=2,
-    ignored_kinds=[".png"],
+    ignored={"not a data file (.png)": 2},
     shards=10,
     done=4,
     tokenizer="gpt2",
@@ -354,7 +353,7 @@ def test_the_terminal_tells_the_story(capsys, mode):
         return
     for text in (
         "1.0 kB in 3 files -> 10 shards; tokenizer gpt2 (50,257 ids as uint16, eos <|endoftext|>)",
-        "ignored 2 files (.png)",
+        "ignored: not a data file (.png): 2; ",
         "4 of 10 shards already done",
         "2 files changed; about 3 s",
         "worker 6 died (exit -9)",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+from contextlib import contextmanager
+
 import pytest
 
 import tokenmill as tm
@@ -39,9 +43,92 @@ def test_folders_are_taken_recursively(tree):
     assert found(tree, tree) == ["a.txt", "b.jsonl", "sub/c.jsonl.gz", "sub/deep/d.parquet", "sub/e.TXT"]
 
 
-def test_what_was_left_out_is_told(tree):
-    left = [path.removeprefix(f"{tree}/") for path in tm.read(tree).left_out]
-    assert sorted(left) == ["README.md", "data.unknown", "notes.md.gz", "sub/script.py"]
+def ignored(root, *inputs, **options):
+    """What is not read, below `root`, with the reason."""
+    return {each.path.removeprefix(f"{root}/"): each.reason for each in tm.read(*inputs, **options).ignored}
+
+
+def test_everything_that_is_not_read_is_named_with_the_reason(tree):
+    os.mkfifo(tree / "sub/pipe.jsonl")
+    (tree / "again").symlink_to("sub")
+    assert ignored(tree, tree) == {
+        ".git": "hidden",
+        ".hidden.jsonl": "hidden",
+        "README.md": "not a data file (.md)",
+        "again": "a link to a folder that is read by another name",
+        "data.unknown": "not a data file (.unknown)",
+        "notes.md.gz": "not a data file (.gz)",
+        "sub/.cache": "hidden",
+        "sub/pipe.jsonl": "a pipe, socket or device",
+        "sub/script.py": "not a data file (.py)",
+    }
+    assert tm.read(tree).ignored_by_reason["hidden"] == 3
+    everything = {entry for folder, _, names in os.walk(tree) for entry in (f"{folder}/{name}" for name in names)}
+    source = tm.read(tree)
+    accounted = {file.path for file in source.files} | {each.path for each in source.ignored}
+    missing = {path for path in everything if not any(path == one or path.startswith(f"{one}/") for one in accounted)}
+    assert not missing
+
+
+def test_folders_that_a_glob_matches_are_named_unless_their_files_are_read(tree):
+    assert ignored(tree, f"{tree}/[as]*") == {"sub": "a folder that a glob matched"}
+    assert ignored(tree, f"{tree}/**/*.[jp]*", f"{tree}/sub/**", format="text") == {}
+
+
+@pytest.mark.parametrize("names", [("shards", "manifest.json"), ("builds", "listing.json", "seen.json")])
+def test_a_folder_that_only_looks_like_a_store_is_data(tmp_path, names):
+    """A store is recognised by what its manifest says, not by the names of its files."""
+    folder, *files = names
+    (tmp_path / "dclm" / folder).mkdir(parents=True)
+    for name in (f"{folder}/0.jsonl", *files):
+        (tmp_path / "dclm" / name).write_text('{"text": "x"}\n')
+    assert found(tmp_path, tmp_path) == sorted(f"dclm/{name}" for name in (f"{folder}/0.jsonl", *files))
+    assert ignored(tmp_path, tmp_path) == {}
+
+
+@pytest.mark.parametrize("place", ["out", "cache"])
+def test_a_store_among_the_files_is_named(tmp_path, place, jsonl):
+    where = {"out": tmp_path / "data/old"} if place == "out" else {"cache_dir": tmp_path / "data/cache"}
+    store = tm.build(jsonl(["a", "b"]), "bytes", **where, workers=0, progress="quiet")
+    (tmp_path / "data/new.jsonl").write_text('{"text": "x"}\n')
+    assert found(tmp_path, tmp_path / "data") == ["data/new.jsonl"]
+    stores = [path for path, reason in ignored(tmp_path, tmp_path / "data").items() if reason == "a token store"]
+    assert any(f"{store.path}/".startswith(f"{tmp_path / path}/") for path in stores)
+    made = tm.build(tmp_path / "data", "bytes", tmp_path / "next", workers=0, progress="quiet")
+    assert len(made) == 1
+    assert made.manifest.source["ignored_by_reason"]["a token store"] >= 1
+    assert [path for path, reason in made.manifest.source["ignored"] if reason == "a token store"]
+
+
+def test_the_order_in_which_a_folder_is_listed_does_not_matter(tmp_path, monkeypatch):
+    """Of two names of a folder its own one is kept, not that of a link, and of two links the first by name."""
+    for name in ("m", "real"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "a.txt").write_bytes(b"")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/b.txt").write_bytes(b"")
+    for link, target in (("a", "real"), ("z", "m"), ("y", "../elsewhere"), ("x", "../elsewhere")):
+        (tmp_path / "tree" / link).symlink_to(target)
+    listings = []
+    for turn in range(8):
+        with monkeypatch.context() as patch:
+            patch.setattr("tokenmill.reading.discover.os.scandir", shuffled_scandir(turn))
+            listings.append(found(tmp_path, tmp_path / "tree"))
+    assert listings == [["tree/m/a.txt", "tree/real/a.txt", "tree/x/b.txt"]] * 8
+
+
+def shuffled_scandir(seed):
+    """os.scandir with its entries in another order."""
+
+    @contextmanager
+    def scandir(path):
+        with scan(path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        random.Random(seed).shuffle(listed)
+        yield iter(listed)
+
+    scan = os.scandir
+    return scandir
 
 
 def test_a_format_takes_every_visible_file(tree):

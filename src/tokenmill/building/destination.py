@@ -19,6 +19,7 @@ from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, Usa
 from tokenmill.events import Listener
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source
+from tokenmill.reading.files import Ignored
 from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.sources import SOURCES
@@ -177,10 +178,12 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     files = tuple(file for file in source.files if not file.path.startswith(prefixes))
     if len(files) == len(source.files):
         return source
+    mine = (file.path for file in source.files if file.path.startswith(prefixes))
+    ignored = (*source.ignored, *(Ignored(path, "where stores are written") for path in mine))
     if not files and not source.streams:
         where = next(folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
         raise UsageError(f"all input files are in {where}, where stores are written; give other files")
-    return replace(source, files=files)
+    return replace(source, files=files, ignored=tuple(sorted(ignored)))
 
 
 def _spellings(folder: Path, source: Source) -> Iterator[str]:

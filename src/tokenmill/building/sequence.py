@@ -5,7 +5,6 @@ A folder of the user, the cache and a repair are destinations (see destination.p
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +41,7 @@ from tokenmill.store.reuse import link_shard
 from tokenmill.store.shard import read_receipt
 from tokenmill.store.store import Store
 
+MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
 RACE_BYTES = 24 << 20  # a smaller corpus is encoded before comparing engines on a sample of it would pay off
 
 
@@ -192,7 +192,13 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
             facts["name"] = earlier["name"]  # the fingerprint is the same, so the tokenizer keeps its first name
     return Manifest(
         options=options,
-        source={"inputs": list(source.inputs), "files": len(source.files), "on_error": source.on_error},
+        source={
+            "inputs": list(source.inputs),
+            "files": len(source.files),
+            "on_error": source.on_error,
+            "ignored_by_reason": source.ignored_by_reason,
+            "ignored": [list(each) for each in source.ignored[:MOST_IGNORED_NAMED]],
+        },
         tokenizer=facts,
         columns=columns,
         source_bytes=source.num_bytes,
@@ -338,8 +344,7 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
     return Planned(
         files=len(source.files),
         source_bytes=source.num_bytes,
-        ignored_files=len(source.left_out),
-        ignored_kinds=sorted({os.path.splitext(path)[1] or "no suffix" for path in source.left_out})[:8],
+        ignored=source.ignored_by_reason,
         shards=len(plan.tasks),
         done=len(plan.tasks) - len(plan.todo),
         tokenizer=tokenizer.name,

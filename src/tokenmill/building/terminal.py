@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenmill import events
 from tokenmill.events import Event
-from tokenmill.formatting import human, human_time, printable, some
+from tokenmill.formatting import human, human_time, in_words, printable, some
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
@@ -95,11 +95,8 @@ def _planned(event: events.Planned) -> str:
         f" tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos});"
         f" engine {event.engine}: {event.proof}; {event.workers}"
     ]
-    if event.ignored_files:
-        lines.append(
-            f"ignored {some(event.ignored_files, 'file')} ({', '.join(event.ignored_kinds)}): only data files are read from a"
-            " folder; use a glob or --format text to read these"
-        )
+    if event.ignored:
+        lines.append(f"ignored: {in_words(event.ignored)}; use a glob or --format to read other files (tokenmill info)")
     if event.done:
         lines.append(f"{event.done:,} of {some(event.shards, 'shard')} already done")
     return "\n".join(lines)

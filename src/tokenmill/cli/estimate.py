@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, given_options, print_result
-from tokenmill.formatting import human, human_time, some
+from tokenmill.formatting import human, human_time, in_words, some
 from tokenmill.options import EstimateArguments, ReadOptions, SampleOptions, TokenOptions
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def _table(found: Estimate) -> str:
         ("documents", f"{about}{found.documents:,}, {found.tokens_per_document:,.0f} tokens each{spread}"),
         ("text", f"{about}{human(found.text_bytes)}, {found.bytes_per_token:.2f} bytes per token"),
         ("source", f"{human(found.source_bytes)} in {some(found.files, 'file')}"),
+        *([("ignored", in_words(found.ignored))] if found.ignored else []),
         ("store", f"{about}{human(found.disk_bytes)} on disk, ids as {found.dtype}"),
         (
             "build",

@@ -44,6 +44,7 @@ class Estimate:
     engine: str
     dtype: str
     files: int
+    ignored: dict[str, int]  # files and folders in the input that are not read, by reason
     quantiles: dict[float, int]
     exact: bool
     sampled_bytes: int
@@ -118,6 +119,7 @@ def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> E
         engine=f"{tokenizer.engine} {tokenizer.engine_version}",
         dtype=tokenizer.dtype.name,
         files=len(survey.source.files),
+        ignored=survey.source.ignored_by_reason,
         quantiles=totals.quantiles(),
         exact=survey.everything,
         sampled_bytes=encoded.encoded_bytes,

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.codecs import CODECS
-from tokenmill.reading.files import SourceFile, tag_of
+from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
+from tokenmill.user_cache import read_cached
 
 FORMATS = tuple(REGISTERED)
 SUFFIXES = {suffix: name for name, registration in REGISTERED.items() for suffix in registration.suffixes}
@@ -25,6 +27,8 @@ PROSE_AND_CODE = frozenset({
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
 MOST_NESTED_LISTS = 8
+# How the manifest of a token store starts. A folder is a store by what its manifest says, not by the names in it.
+_STORE_MANIFEST = re.compile(rb'\s*\{\s*"format"\s*:\s*"tokenmill-store"')
 
 
 def _format_of(path: str, format: str, *, prose: bool) -> tuple[str | None, str | None]:
@@ -46,40 +50,43 @@ def _suffix(path: str) -> str:
     return path[dot:].lower() if dot > path.rfind("/") + 1 else ""
 
 
-def files_of(item: str, format: str, left_out: list[str], depth: int = 0) -> Iterator[SourceFile]:
-    """The files that an input stands for, with absolute paths. Other files of a folder are appended to `left_out`."""
+def files_of(item: str, format: str, ignored: list[Ignored], depth: int = 0) -> Iterator[SourceFile]:
+    """The files that an input stands for, with absolute paths. Everything else in a folder is appended to `ignored`."""
     try:
         info = os.stat(item)
     except (OSError, ValueError):
         info = None
     if info is not None and stat.S_ISDIR(info.st_mode):
-        yield from _in_folder(os.path.abspath(item), format, left_out)
+        yield from _in_folder(os.path.abspath(item), format, ignored)
     elif info is not None:
         yield _described(os.path.abspath(item), info, format)
     elif item.startswith("@"):
-        yield from _in_list(item[1:], format, left_out, depth)
+        yield from _in_list(item[1:], format, ignored, depth)
     elif glob.has_magic(item):
-        yield from _matching(item, format)
+        yield from _matching(item, format, ignored)
     else:
         raise UsageError(f"no such file or folder: {item}")
 
 
-def _in_folder(folder: str, format: str, left_out: list[str]) -> Iterator[SourceFile]:
-    for entry in _walk(folder):
+def _in_folder(folder: str, format: str, ignored: list[Ignored]) -> Iterator[SourceFile]:
+    for entry in _walk(folder, ignored):
         path = entry.path
         chosen, codec = _format_of(path, format, prose=False)
         try:
             info = entry.stat() if chosen else None
         except OSError:  # a dangling link, for example
             info = None
-        if chosen is None or (info is not None and not stat.S_ISREG(info.st_mode)):
-            left_out.append(path)  # another kind of file, or a pipe, socket or device
+        if chosen is None:
+            ignored.append(Ignored(path, f"not a data file ({_suffix(path) or 'no suffix'})"))
+        elif info is not None and not stat.S_ISREG(info.st_mode):
+            ignored.append(Ignored(path, "a pipe, socket or device"))
         else:
             yield _file(path, info, chosen, codec)
 
 
-def _matching(pattern: str, format: str) -> Iterator[SourceFile]:
-    matched = False
+def _matching(pattern: str, format: str, ignored: list[Ignored]) -> Iterator[SourceFile]:
+    folders: list[str] = []
+    parents: set[str] = set()  # folders of matched files
     # A pattern without "", "." and ".." parts matches normalized paths, which need no abspath() each.
     normalized = not {"", ".", ".."}.intersection(pattern.split("/")[1:]) and not pattern.startswith((".", "//"))
     prefix = "" if os.path.isabs(pattern) else os.path.join(os.getcwd(), "")
@@ -90,13 +97,19 @@ def _matching(pattern: str, format: str) -> Iterator[SourceFile]:
         except OSError:
             info = None
         if info is None or not stat.S_ISDIR(info.st_mode):
-            matched = True
+            parent = os.path.dirname(path)
+            while parent not in parents:
+                parents.add(parent)
+                parent = os.path.dirname(parent)
             yield _described(path, info, format)
-    if not matched:
+        else:
+            folders.append(path.rstrip("/"))
+    ignored += [Ignored(path, "a folder that a glob matched") for path in folders if path not in parents]
+    if not parents:
         raise UsageError(f"no file matches {pattern!r} (quote globs, and check the current folder)")
 
 
-def _in_list(path: str, format: str, left_out: list[str], depth: int) -> Iterator[SourceFile]:
+def _in_list(path: str, format: str, ignored: list[Ignored], depth: int) -> Iterator[SourceFile]:
     if depth > MOST_NESTED_LISTS:
         raise UsageError(f"the list of files {path} includes itself, or lists are nested too deeply")
     try:
@@ -105,7 +118,7 @@ def _in_list(path: str, format: str, left_out: list[str], depth: int) -> Iterato
         raise UsageError(f"cannot read the list of files {path}: {error}") from error
     for line in lines:
         if line.strip():
-            yield from files_of(line.strip(), format, left_out, depth + 1)
+            yield from files_of(line.strip(), format, ignored, depth + 1)
 
 
 def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
@@ -138,34 +151,55 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Every visible file below a folder. Links are followed; each folder is entered once."""
+def _walk(folder: str, ignored: list[Ignored]) -> Iterator[os.DirEntry[str]]:
+    """Every visible file below a folder, whatever order the file system lists them in.
+
+    Each folder is entered once. Links are followed after everything else, so a folder keeps its own name if it has one here.
+    """
     seen: set[tuple[int, int]] = set()
-    folders = [folder]
-    while folders:
-        identity, entries = _listed(folders.pop())
+    folders: list[str] = [folder]
+    links: list[str] = []
+    while folders or links:
+        path = folders.pop() if folders else links.pop(0)
+        identity, entries = _listed(path)
         if identity in seen:
+            ignored.append(Ignored(path, "a link to a folder that is read by another name"))
             continue
         seen.add(identity)
         subfolders = {entry.name: entry for entry in entries if _is_folder(entry)}
-        if _is_store({entry.name for entry in entries}, subfolders):
+        if _is_store(path, {entry.name for entry in entries}):
+            ignored.append(Ignored(path, "a token store"))
             continue
-        folders += [entry.path for name, entry in subfolders.items() if not name.startswith(".")]
         for entry in entries:
-            if entry.name not in subfolders and not entry.name.startswith("."):
+            if entry.name.startswith("."):
+                ignored.append(Ignored(entry.path, "hidden"))
+            elif entry.name not in subfolders:
                 yield entry
+            elif entry.is_symlink():
+                links.append(entry.path)
+            else:
+                folders.append(entry.path)
+        links.sort()
 
 
 def _listed(folder: str) -> tuple[tuple[int, int], list[os.DirEntry[str]]]:
-    """The device and inode of a folder, and its entries."""
+    """The device and inode of a folder, and its entries by name."""
     try:
         info = os.stat(folder)
         with os.scandir(folder) as entries:
-            return (info.st_dev, info.st_ino), list(entries)
+            return (info.st_dev, info.st_ino), sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"cannot list the folder {error.filename}: {error.strerror}") from error
 
 
-def _is_store(names: set[str], subfolders: dict[str, os.DirEntry[str]]) -> bool:
-    """Whether a folder is a token store, or the index of one in a cache, and not a source."""
-    return ("shards" in subfolders and "manifest.json" in names) or {"listing.json", "seen.json"} <= names
+def _is_store(folder: str, names: set[str]) -> bool:
+    """Whether a folder is a token store, or the index of one in a cache. These are not sources."""
+    if "listing.json" in names and "listing" in (read_cached(Path(folder, "listing.json")) or {}):
+        return True
+    if not {"manifest.json", "shards"} <= names:
+        return False
+    try:
+        with open(os.path.join(folder, "manifest.json"), "rb") as file:
+            return _STORE_MANIFEST.match(file.read(200)) is not None
+    except OSError:
+        return False

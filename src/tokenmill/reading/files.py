@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +35,13 @@ class SourceFile(NamedTuple):
     @property
     def spooled(self) -> bool:
         return bool(self.name)
+
+
+class Ignored(NamedTuple):
+    """Something in an input folder that is not read, and why."""
+
+    path: str
+    reason: str
 
 
 def tag_of(info: os.stat_result) -> str:
@@ -78,8 +86,13 @@ class Source(ReadOptions):
     files: tuple[SourceFile, ...]
     inputs: tuple[str, ...]
     streams: tuple[Stream, ...] = ()
-    left_out: tuple[str, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
     looked_at: int = 0  # when the files were listed, in nanoseconds
+
+    @property
+    def ignored_by_reason(self) -> dict[str, int]:
+        """How many files and folders are ignored for each reason, the most frequent first."""
+        return dict(Counter(reason for _, reason in self.ignored).most_common())
 
     @property
     def num_bytes(self) -> int:

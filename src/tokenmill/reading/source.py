@@ -6,15 +6,17 @@ import glob
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from tokenmill.errors import UsageError
+from tokenmill.formatting import in_words
 from tokenmill.option_types import suggests, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import files_of
-from tokenmill.reading.files import Source, SourceFile, Stream
+from tokenmill.reading.files import Ignored, Source, SourceFile, Stream
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
 
@@ -45,12 +47,12 @@ def read(
     found: dict[str, SourceFile] = {}
     streams: list[Stream] = []
     spellings: list[str] = []
-    left_out: list[str] = []
+    ignored: list[Ignored] = []
     for item in _flatten(inputs):
         if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
             path = os.fspath(item)
             spellings.append(_spelling(path))
-            for file in files_of(path, format, left_out):
+            for file in files_of(path, format, ignored):
                 found.setdefault(file.path, file)
         else:
             for stream in _streams(item):
@@ -60,13 +62,14 @@ def read(
     if separator is not None:
         _check_separator(files)
     if not files and not streams:
-        hint = f" ({len(left_out)} files of other kinds were left out; --format takes them)" if left_out else ""
-        raise UsageError(f"no file to read in {', '.join(spellings)}{hint}")
+        reasons = in_words(dict(Counter(reason for _, reason in ignored).most_common()))
+        hint = f" (ignored: {reasons})" if ignored else ""
+        raise UsageError(f"no file to read in {', '.join(spellings)}{hint}; --format takes any file for data")
     return Source(
         files=files,
         inputs=tuple(dict.fromkeys(spellings)),
         streams=_distinct(streams),
-        left_out=tuple(sorted(path for path in left_out if path not in found)),
+        ignored=tuple(sorted({each for each in ignored if each.path not in found})),
         looked_at=looked_at,
         **values_of(ReadOptions, options),
     )

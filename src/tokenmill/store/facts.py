@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokenmill.formatting import some
+from tokenmill.formatting import in_words, some
 from tokenmill.store.manifest import read_manifest, trial_of
 
 
@@ -82,6 +82,7 @@ def info_table(facts: dict[str, Any]) -> str:
         ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
         ("text", text if facts["tokens"] else ""),
         ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
+        ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
         (
             "special",
