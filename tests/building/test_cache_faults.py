@@ -20,13 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from build_helpers import CachedBuilds, write_jsonl
+from cache_world import SETTLED_SECONDS
 
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, InputError, TokenizerError, UsageError
 from tokenmill.user_cache import write_cached
-
-SETTLED = 2.1  # seconds after which a file is known by how it looks; before, its content is compared
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def still(tmp_path_factory) -> Path:
         )
     shutil.copytree(folder / "here", folder / "there")
     looked_at = time.time()
-    while time.time() < looked_at + SETTLED:
+    while time.time() < looked_at + SETTLED_SECONDS:
         time.sleep(0.05)
     return folder
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from build_helpers import leftovers
+from cache_world import SETTLED_SECONDS
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -417,7 +418,7 @@ def test_pruned_at_the_very_moment_it_is_found(cache, tokenizer_path, tmp_path, 
     """A store that was looked at and then went is not handed out: it is held first, or made again."""
     corpus = written(tmp_path / "corpus", 1, 50)
     written_at = time.time()
-    while time.time() < written_at + 2.1:  # its file is known by how it looks from then on
+    while time.time() < written_at + SETTLED_SECONDS:  # its file is known by how it looks from then on
         time.sleep(0.05)
     ask = {"workers": 0, "engine": "reference", "progress": "quiet"}
     tm.build(corpus, tokenizer_path, **ask)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import mmap
 import os
 import random
 import shutil
@@ -20,12 +21,13 @@ import pytest
 from build_helpers import CachedBuilds, write_jsonl
 
 import tokenmill as tm
-from tokenmill.building import plan
+from tokenmill.building import plan, source_index
+from tokenmill.building.source_index import SETTLING
 from tokenmill.cli import main
 from tokenmill.reading import codecs, discover
 
 SECOND = 10**9
-LONG_AFTER = 10 * SECOND  # nanoseconds after which nobody doubts how a file looks
+LONG_AFTER = 100 * SECOND  # nanoseconds after which nobody doubts how a file looks
 
 
 def lines(word: str, count: int = 30) -> list[str]:
@@ -88,6 +90,7 @@ def names_of(store: tm.Store) -> dict[str, Any]:
 @pytest.mark.parametrize("where", ["cache", "folder"])
 def test_what_was_written_in_the_same_tick_stays_in_doubt(ask, reference, tmp_path, where, monkeypatch):
     """A clock so coarse that a file written twice looks as if it was once. A later look at it does not make it believed."""
+    monkeypatch.setattr(source_index, "SETTLING", SETTLING)
     tick = 1_600_000_000 * SECOND
     for module in (discover, codecs):
         monkeypatch.setattr(module, "tag_of", lambda info: f"stat.{tick}.{info.st_ino}.{tick}")
@@ -101,6 +104,27 @@ def test_what_was_written_in_the_same_tick_stays_in_doubt(ask, reference, tmp_pa
     assert seen(SECOND // 2) == "hello cat"
     path.write_text("hello dog")
     assert [seen(LONG_AFTER), seen(2 * LONG_AFTER)] == ["hello dog", "hello dog"]
+
+
+@pytest.mark.parametrize("where", ["cache", "folder"])
+def test_a_change_through_a_memory_map(ask, reference, tmp_path, where, monkeypatch):
+    """The second write to a mapped page does not change the time stamp. Such a file is read again while that may be so."""
+    monkeypatch.setattr(source_index, "SETTLING", SETTLING)
+    path, out = tmp_path / "a.txt", None if where == "cache" else tmp_path / "out"
+    path.write_text("hello cat")
+
+    def seen() -> str:
+        source = tm.read(path)
+        store = ask(replace(source, looked_at=source.looked_at + 30 * SECOND), out)
+        return reference.decode(store[0].tolist()[:-1])
+
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[6:9] = b"dog"
+        assert seen() == "hello dog"
+        before = os.stat(path)
+        mapped[6:9] = b"fox"
+        assert os.stat(path).st_mtime_ns == before.st_mtime_ns
+        assert seen() == "hello fox"
 
 
 def test_equal_files_keep_their_names(ask, tmp_path):

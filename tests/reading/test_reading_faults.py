@@ -311,7 +311,7 @@ def test_a_dangling_link(tmp_path, tokenizer_path):
 
 def test_an_empty_folder(tmp_path):
     (tmp_path / "README.md").write_text("notes")
-    with pytest.raises(UsageError, match=r"1 files.*--format"):
+    with pytest.raises(UsageError, match=r"not a data file \(.md\): 1.*--format"):
         tm.read(tmp_path)
 
 

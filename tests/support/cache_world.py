@@ -23,7 +23,7 @@ import tokenizers
 import tokenmill as tm
 from tokenmill.events import Event
 
-SETTLED_SECONDS = 2.1  # files that were touched later than this are looked into at every build
+SETTLED_SECONDS = 0.35  # files that were touched later than this are looked into at every build of a test
 MEMORY = (
     "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 )  # quicker than a disk; None: wherever temporary files go

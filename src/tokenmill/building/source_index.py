@@ -4,8 +4,9 @@
     listing.json   a digest of the list of files: one comparison tells whether anything changed
     seen.*.jsonl   journals of a build in progress; a process writes to its journal before it writes a shard's receipt
 
-Losing any of these only costs time. A file that was modified less than `TICK` before it was examined is not trusted: it may
-have changed again within the resolution of its time stamp.
+Losing any of these only costs time. A file that was modified less than `SETTLING` before it was examined is not trusted, and is
+read again next time: it may have changed within the resolution of its time stamp, or through a memory map, whose writes show in
+the time stamp only once per write-back of a page. Writes to a mapped file on tmpfs never do; `rehash` finds them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.files import STAT
 from tokenmill.user_cache import read_cached, write_cached
 
-TICK = 2 * 10**9  # nanoseconds; the coarsest time stamps of file systems in use
+SETTLING = 40 * 10**9  # nanoseconds; Linux writes a changed page of a mapped file back within 35 s
 VERSION = 2
 Range = tuple[int, int | None]
 
@@ -159,11 +160,11 @@ def _read_current(path: Path) -> dict[str, Any] | None:
 
 
 def is_settled(tag: str, at: int) -> bool:
-    """Whether a file had been left alone for `TICK` when it was examined at time `at`."""
+    """Whether a file had been left alone for `SETTLING` when it was examined at time `at`."""
     if not tag.startswith(STAT):
         return True  # the tag is a content hash
     modified, _, changed = tag.removeprefix(STAT).split(".")
-    return max(int(modified), int(changed)) < at - TICK
+    return max(int(modified), int(changed)) < at - SETTLING
 
 
 def file_heads(indexes: list[SourceIndex], source: Source, *, rehash: bool) -> Callable[[SourceFile], str]:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from tokenmill.reading.utf8 import no_text, one_text, valid_texts
 
 HEAD_BYTES = 1 << 20  # read to look at the first records
 MOST_FIELD_BYTES = 1 << 30
+END = "end of the file; this row is added by tokenmill"  # a row after the last one; if it is not, a quoted field was not closed
 
 
 class CsvFormat(TableFormat):
@@ -33,6 +34,7 @@ class CsvFormat(TableFormat):
         self.delimiter = delimiter
 
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
+        check_columns(piece.file, self.schema(piece.file), source)
         rows = 0
         fast = self.hasher(piece, source)  # the careful path hashes from the start again
         for texts in self._read_fast(piece.file, source, block_bytes, fast):
@@ -85,6 +87,8 @@ class CsvFormat(TableFormat):
                     batch = reader.read_next_batch()
                 except StopIteration:
                     stream.raise_error()
+                    if stream.quotes % 2:  # maybe the file ends inside a quoted field, which Arrow takes for its end
+                        yield None
                     return
                 except pa.ArrowInvalid:
                     stream.raise_error()
@@ -116,7 +120,13 @@ class CsvFormat(TableFormat):
         buffered = io.BufferedReader(cast(io.RawIOBase, stream))
         lines = io.TextIOWrapper(buffered, "utf-8-sig", "surrogateescape", newline="")
         try:
-            yield from (row for row in csv.reader(lines, delimiter=self.delimiter) if row)
+            row: list[str] = []
+            for following in csv.reader(chain(lines, ("\n", END)), delimiter=self.delimiter):
+                if row:
+                    yield row
+                row = following
+            if row != [END]:
+                raise InputError(f"{file.shown}: ends inside a quoted field; is the file cut short?")
         except csv.Error as error:
             raise InputError(f"{file.shown}: {error}") from error
         finally:
@@ -140,6 +150,7 @@ class _ArrowStream(io.RawIOBase):
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.rest = stream, b""
+        self.quotes = 0  # seen so far
         self.error: Exception | None = None
 
     def readable(self) -> bool:
@@ -150,6 +161,7 @@ class _ArrowStream(io.RawIOBase):
             fresh = self.stream.read(max(size - len(self.rest), 1) if size >= 0 else -1)
         except Exception as error:
             self.error, fresh = error, b""
+        self.quotes += fresh.count(b'"')
         data, self.rest = self.rest + fresh, b""
         if fresh and data.endswith(b"\r") and len(data) > 1:
             data, self.rest = data[:-1], b"\r"

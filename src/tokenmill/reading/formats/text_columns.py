@@ -48,8 +48,15 @@ def text_columns(schema: pa.Schema) -> list[str]:
 
 
 def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
-    """Raise InputError for a missing or non-text column: the fault of the file, not of each row."""
+    """Raise InputError for a missing, ambiguous or non-text column: the fault of the file, not of each row."""
     for name in source.fields:
+        first = name if name in schema.names else name.split(".")[0]
+        same = schema.names.count(first)
+        if same > 1:
+            raise InputError(
+                f"{file.shown}: {same} columns are named {first!r}, and which of them is the text is not clear; rename them,"
+                f" or choose another with --text-field (text_field=...). It has {', '.join(schema.names)}"
+            )
         kind = _type_of(schema, name)
         if kind is None:
             raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy(source)}")

@@ -1,0 +1,81 @@
+"""Tables that are damaged or ambiguous: the file is named, no row is taken from a wrong column, no cut row passes as whole."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reading_files import CODECS, pack, write_arrow
+
+import tokenmill as tm
+from tokenmill.errors import InputError, UsageError
+from tokenmill.reading import read_piece, split
+
+
+def texts_of(path, **options) -> list[str]:
+    source = tm.read(path, **options)
+    pieces = [piece for file in source.files for piece in split(file, source, 1 << 20)]
+    return [text for piece in pieces for texts in read_piece(piece, source) for text in texts.values.to_pylist()]
+
+
+def write_twice_named(path) -> None:
+    """A table with the columns text, n, text."""
+    table = pa.table([pa.array(["a"]), pa.array([1]), pa.array(["b"])], names=["text", "n", "text"])
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".arrow":
+        write_arrow(path, table)
+    else:
+        comma = "," if path.suffix == ".csv" else "\t"
+        path.write_text(f"{comma.join(['text', 'n', 'text'])}\n{comma.join('a1b')}\n")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
+def test_two_columns_of_one_name(tmp_path, name):
+    """It is not guessed which of them is meant; another column can be read."""
+    path = tmp_path / name
+    write_twice_named(path)
+    message = r"2 columns are named 'text'.*It has text, n, text"
+    with pytest.raises(InputError, match=message):
+        texts_of(path)
+    with pytest.raises(UsageError, match=message):
+        tm.build(path, "bytes", tmp_path / "store", workers=0, progress="quiet")
+    if path.suffix in (".csv", ".tsv"):
+        assert texts_of(path, text_field="n") == ["1"]
+
+
+@pytest.mark.parametrize("name", ["b.csv", "b.parquet", "b.arrow"])
+def test_two_columns_of_one_name_in_a_later_file(tmp_path, name, jsonl):
+    """The file fails by name, and the others are built."""
+    first = jsonl(["x", "y"], "a.jsonl")
+    write_twice_named(tmp_path / name)
+    store = tm.build(tmp_path, "bytes", tmp_path / "store", workers=0, progress="quiet")
+    assert first.exists()
+    assert len(store) == 2
+    [failed] = store.manifest.failed
+    assert failed["file"].endswith(name)
+    assert "2 columns are named 'text'" in failed["error"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_csv_file_cut_inside_a_quoted_field(tmp_path, codec):
+    """Cut at any byte: an error inside quotes; elsewhere the rows up to there, as in any file without a mark at its end."""
+    whole = b'text,n\n"a ""quoted"" word",1\nb,2\n"line\nline, 3",3\n'
+    inside = False
+    for end in range(len(b"text,n\n"), len(whole) + 1):
+        path = tmp_path / f"{end}.csv{codec}"
+        path.write_bytes(pack(whole[:end], codec))
+        inside = whole[:end].count(b'"') % 2 == 1
+        if inside:
+            with pytest.raises(InputError, match=f"{end}.csv.*: ends inside a quoted field; is the file cut short"):
+                texts_of(path)
+        else:
+            rows = whole[:end].count(b"\n") - (whole[:end].count(b"line\nline"))
+            assert len(texts_of(path)) <= rows
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_a_lone_quote_in_a_field_without_quotes_is_text(tmp_path, rows):
+    path = tmp_path / "a.csv"
+    path.write_text("text,n\n" + "".join(f'a 5" pipe,{i}\n' for i in range(rows)))
+    assert texts_of(path) == ['a 5" pipe'] * rows
