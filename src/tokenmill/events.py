@@ -156,6 +156,17 @@ class WorkerRecycled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStuck(Event):
+    """A worker makes no progress: it is stopped, or reading, encoding or writing hangs."""
+
+    pid: int
+    seconds: float  # without progress, or without a sign of life
+    is_silent: bool  # whether it gave no sign of life either
+    file: str | None  # the first file of its last task
+    is_replaced: bool  # whether it is killed now, and its tasks given to other workers; at first it is only named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDied(Event):
     """A worker process ended unexpectedly. Its tasks are given to other workers."""
 

@@ -59,6 +59,9 @@ class TaskOptions:
     memory: int | None = None  # bytes this process may use before the engine is reloaded
     refuse_special_tokens: bool = False  # a document that holds a special token stops the build
     announce: Announce = lambda first, last: None
+    announce_piece: Callable[[int | None], None] | None = (
+        None  # called before a piece is read, and with None afterwards
+    )
     report: Callable[[TaskAdvanced], None] = lambda advanced: None
     offer: Callable[[Sample], None] | None = None
 
@@ -200,10 +203,16 @@ class TaskRun:
         """Run the task, as far as `limit` goes. Returns the facts for the receipt."""
         counts: list[PieceCounts] = []
         self._output.max_tokens = limit.tokens if limit else None
-        for piece in self._task.pieces:
+        deadly = dict(self._options.crashes.deadly_pieces)
+        for number, piece in enumerate(self._task.pieces):
             if limit is not None and limit.reached:
                 break
+            if number in deadly:
+                self._fail(piece, f"{piece.file.shown}: {deadly[number]}")
+                continue
+            self._announce_piece(number)
             piece_counts = self._run_piece(piece, limit)
+            self._announce_piece(None)
             if piece_counts is None:
                 continue
             counts.append(piece_counts)
@@ -229,13 +238,20 @@ class TaskRun:
                 self._read(piece, limit, counts)
                 text_read = counts.text_bytes
             except InputError as error:
-                self.failed.append({"file": piece.file.shown, "error": str(error)})
-                self.contents.append(None)
+                self._fail(piece, str(error))
                 return None
             finally:
                 self.progress.finish(text_bytes=text_read)
         self.contents.append(counts.content)
         return counts
+
+    def _fail(self, piece: Piece, error: str) -> None:
+        self.failed.append({"file": piece.file.shown, "error": error})
+        self.contents.append(None)
+
+    def _announce_piece(self, number: int | None) -> None:
+        if self._options.announce_piece is not None:
+            self._options.announce_piece(number)
 
     def _copy(self, piece: Piece) -> PieceCounts | None:
         """Copy a piece from a finished shard. None if there is none, so that it has to be read."""

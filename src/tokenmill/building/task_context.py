@@ -41,11 +41,13 @@ class CrashHistory:
 
     poison: list[int] = field(default_factory=list)  # documents that crash the engine: they are left out
     suspects: tuple[int, int] = (0, 0)  # one of documents [first, last) crashes the engine: encode them in small parts
+    deadly_pieces: list[tuple[int, str]] = field(default_factory=list)  # pieces that are not read, with the reason
     alone: bool = False  # make the shard durable before taking another task, so that a crash has one cause
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> CrashHistory:
-        return cls(body["poison"], tuple(body["suspects"]), body["alone"])
+        deadly = [(piece, error) for piece, error in body["deadly_pieces"]]
+        return cls(body["poison"], tuple(body["suspects"]), deadly, body["alone"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

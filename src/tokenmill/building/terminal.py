@@ -116,6 +116,17 @@ def _shard_done(event: events.ShardDone) -> str:
     return f"shard {event.id} done: {some(event.documents, 'document')}, {event.tokens:,} tokens{left_out}"
 
 
+def _worker_stuck(event: events.WorkerStuck) -> str:
+    what = "has given no sign of life" if event.is_silent else "has made no progress"
+    where = f" at {event.file}" if event.file else ""
+    then = (
+        "it is replaced, and its tasks go to other workers" if event.is_replaced else "it is replaced if this goes on"
+    )
+    return (
+        f"worker {event.pid} {what} for {event.seconds:.0f} s{where}: a stopped process, a hung disk or engine? {then}"
+    )
+
+
 def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     """`text_bytes` were encoded in this run, for the rate."""
     rate = f" ({human(text_bytes / max(event.seconds, 1e-9))} of text per second)" if text_bytes else ""
@@ -146,6 +157,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
     events.Waiting: lambda event: f"waiting for process {event.process}, which is building this store",
     events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",
+    events.WorkerStuck: _worker_stuck,
     events.WorkerDied: lambda event: f"worker {event.pid} died (exit {event.code}); its tasks go to other workers",
     events.DocumentCrashed: lambda event: (
         f"document {event.document} of task {event.task} crashes the engine and is quarantined"

@@ -7,6 +7,8 @@ so nothing is unpickled. It keeps no state between tasks: the supervisor decides
          {"task": {...}, "crashes": {...}}    one at a time
          {"stop": true}                       after the last
     out  {"ready": pid}
+         {"alive": true}           every two seconds
+         {"reading": piece}        about to read this piece of the task, by number; only after a crash of the task
          {"at": [first, last]}     about to encode these documents of the task; null afterwards
          {"advanced": {...}}       what the task has done so far
          {"sample": [task, number, text, ids]}        a document for the spot check
@@ -23,6 +25,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -35,6 +38,7 @@ from tokenmill.building.task_context import CrashHistory, TaskContext
 from tokenmill.encoding.encoder import EngineFailure
 
 ENGINE_FAILED = 70  # exit code
+HEARTBEAT_SECONDS = 2.0
 
 
 class _WorkerProcess:
@@ -57,8 +61,14 @@ class _WorkerProcess:
             self.inbox.put(json.loads(line))
         os._exit(1)
 
+    def show_life(self) -> None:
+        while True:
+            time.sleep(HEARTBEAT_SECONDS)
+            self.send({"alive": True})
+
     def run(self) -> None:
         threading.Thread(target=self.listen, daemon=True).start()
+        threading.Thread(target=self.show_life, daemon=True).start()
         self.runner = TaskRunner(TaskContext(**self.inbox.get()["context"]))
         self.send({"ready": os.getpid()})
         while "stop" not in (message := self.inbox.get()):
@@ -70,6 +80,7 @@ class _WorkerProcess:
         options = TaskOptions(
             crashes=crashes,
             announce=lambda first, last: self.send({"at": [first, last] if last else None}),
+            announce_piece=(lambda piece: self.send({"reading": piece})) if crashes.alone else None,
             report=lambda advanced: self.send({"advanced": asdict(advanced)}),
             offer=(lambda sample: self.send({"sample": list(sample)})) if self.runner.context.sample else None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -30,18 +30,20 @@ class ParquetFormat(TableFormat):
         with open_raw(file) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
-            groups = _groups(piece, table.metadata)
-            for group in groups:
-                rows = _rows_per_block(table.metadata.row_group(group), fields, block_bytes)
-                columns = list(dict.fromkeys(fields))
-                for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+            chunks: list[Any] = []
+            for group in _groups(piece, table.metadata):
+                of_group = _chunks(table, group, fields)
+                chunks += of_group
+                rows = _rows_per_block(table.metadata.row_group(group).num_rows, of_group, block_bytes)
+                for batch in _batches(table, group, fields, rows):
                     yield from table_blocks(batch, source, block_bytes)
-            _hash_groups(content, raw, table.metadata, groups, fields)
+            _hash_chunks(content, raw, chunks)
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         with open_raw(piece.file) as raw:
-            metadata = pq.read_metadata(raw)
-            _hash_groups(content, raw, metadata, _groups(piece, metadata), source.fields)
+            table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
+            groups = _groups(piece, table.metadata)
+            _hash_chunks(content, raw, [chunk for group in groups for chunk in _chunks(table, group, source.fields)])
 
     def schema(self, file: SourceFile) -> pa.Schema:
         return pq.read_schema(file.path)
@@ -50,18 +52,24 @@ class ParquetFormat(TableFormat):
         return "parts"
 
     def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
-        return grouped(file, [group.total_byte_size for group in _row_groups(file)], piece_bytes)
+        with reading(file):
+            metadata = pq.read_metadata(file.path)
+            sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+        return grouped(file, sizes, piece_bytes)
 
     def parts(self, file: SourceFile, source: Source) -> list[Part]:
-        groups = _row_groups(file)
-        fields = source.fields
-        texts = [1 + sum(chunk.total_uncompressed_size for chunk in _chunks(group, fields)) for group in groups]
+        with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
+            groups = range(table.metadata.num_row_groups)
+            texts = [1 + _text_bytes(_chunks(table, group, source.fields)) for group in groups]
+            rows = [table.metadata.row_group(group).num_rows for group in groups]
         disk_bytes = file.size / max(1, sum(texts))  # per byte of text
-        return [Part(text, text * disk_bytes, group.num_rows) for text, group in zip(texts, groups, strict=True)]
+        return [Part(text, text * disk_bytes, count) for text, count in zip(texts, rows, strict=True)]
 
     def rows_before(self, piece: Piece, source: Source) -> int:
         """From the footer."""
-        return sum(group.num_rows for group in _row_groups(piece.file)[: piece.start])
+        with reading(piece.file):
+            metadata = pq.read_metadata(piece.file.path)
+            return sum(metadata.row_group(i).num_rows for i in range(piece.start))
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
@@ -76,41 +84,41 @@ def _groups(piece: Piece, metadata: Any) -> range:
     return range(piece.start, metadata.num_row_groups if piece.stop is None else piece.stop)
 
 
-def _row_groups(file: SourceFile) -> list[Any]:
-    """The metadata of all row groups, from the footer."""
-    with reading(file):
-        metadata = pq.read_metadata(file.path)
-        return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: int) -> Iterator[pa.RecordBatch]:
+    columns = list(dict.fromkeys(fields))
+    batches: Iterator[pa.RecordBatch] = table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+    return batches
 
 
-def _chunks(group: Any, fields: tuple[str, ...]) -> list[Any]:
-    """The column chunks of a row group that the fields are read from."""
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    return [
-        chunk
-        for chunk in chunks
-        if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(name + ".") for name in fields)
-    ]
+def _chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> list[Any]:
+    """The column chunks of a row group that the fields are read from.
+
+    pyarrow aborts the process at the metadata of a damaged chunk, where reading it raises an exception. So one row is read
+    first, and chunks of other columns are not touched.
+    """
+    next(_batches(table, group, fields, 1), None)
+    paths = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
+    wanted = [i for i, path in enumerate(paths) if any(path == name or path.startswith(name + ".") for name in fields)]
+    return [table.metadata.row_group(group).column(i) for i in wanted]
 
 
-def _rows_per_block(group: Any, fields: tuple[str, ...], block_bytes: int) -> int:
-    nbytes: int = sum(chunk.total_uncompressed_size for chunk in _chunks(group, fields))
-    rows: int = group.num_rows
-    return max(1, min(rows, block_bytes * rows // max(nbytes, 1)))
+def _text_bytes(chunks: list[Any]) -> int:
+    return sum(int(chunk.total_uncompressed_size) for chunk in chunks)
 
 
-def _hash_groups(
-    content: Content, raw: BinaryIO, metadata: Any, groups: Iterable[int], fields: tuple[str, ...]
-) -> None:
-    """Hash the footer, and of each row group the chunks of the columns that are read."""
+def _rows_per_block(rows: int, chunks: list[Any], block_bytes: int) -> int:
+    return max(1, min(rows, block_bytes * rows // max(_text_bytes(chunks), 1)))
+
+
+def _hash_chunks(content: Content, raw: BinaryIO, chunks: list[Any]) -> None:
+    """Hash the footer, and the chunks of the columns that are read."""
     size = raw.seek(0, io.SEEK_END)
     raw.seek(size - 8)
     footer = int.from_bytes(raw.read(4), "little") + 8
     _hash_range(content, raw, max(size - footer, 0), footer)
-    for group in groups:
-        for chunk in _chunks(metadata.row_group(group), fields):
-            starts = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
-            _hash_range(content, raw, min(starts), chunk.total_compressed_size)
+    for chunk in chunks:
+        starts = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
+        _hash_range(content, raw, min(starts), chunk.total_compressed_size)
 
 
 def _hash_range(content: Content, raw: BinaryIO, start: int, length: int) -> None:
