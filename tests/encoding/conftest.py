@@ -87,3 +87,11 @@ def folder(tmp_path):
         return where
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_race():
+    """Where there is no corpus, engines are raced on a few modules of the standard library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenmill.encoding.selection.choosing.CODE_CHARACTERS", 200_000)
+        yield

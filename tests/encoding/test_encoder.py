@@ -62,10 +62,10 @@ def test_slices_of_arrays(kind):
     """An array that starts in the middle of its buffers is encoded from there."""
     tokenizer, reference = kind
     texts = ["first words", "", "zweites é", "三", "last"]
-    values = pa.array(texts, pa.large_string())
+    values, encoder = pa.array(texts, pa.large_string()), tokenizer.encoder()
     for start in range(6):
         for length in range(6 - start):
-            tokens = tokenizer.encoder().encode(values.slice(start, length))
+            tokens = encoder.encode(values.slice(start, length))
             assert documents(tokens) == ids_of(reference, texts[start : start + length])
 
 
@@ -256,7 +256,7 @@ def test_eos_of_a_tokenizer_that_has_none(saved, reference, tmp_path):
     def rename(body):
         body["added_tokens"] = []
 
-    tokenizer = tm.load_tokenizer(saved(reference, rename))
+    tokenizer = tm.load_tokenizer(saved(reference, rename), "reference")
     with pytest.raises(TokenizerError, match="--eos"):
         tokenizer.resolve("eos", "auto")
     with pytest.raises(TokenizerError, match="--eos"):
@@ -302,7 +302,7 @@ def words(count: int) -> tokenizers.Tokenizer:
 def test_the_dtype_holds_every_id(tmp_path, count, dtype):
     """65,536 ids fit two bytes and not one more; the largest comes out whole."""
     words(count).save(str(tmp_path / "tokenizer.json"))
-    tokenizer = tm.load_tokenizer(tmp_path)
+    tokenizer = tm.load_tokenizer(tmp_path, "reference")
     assert (tokenizer.vocab_size, tokenizer.dtype) == (count, dtype)
     assert tokenizer.encode(f"w1 w{count - 1}").tolist() == [1, count - 1]
     store = tm.build(iter([f"w{count - 1}"]), tokenizer, tmp_path / "out", eos=count - 1, workers=0, progress="quiet")

@@ -1,6 +1,7 @@
 """Tokenizers by their name on the Hub: the right files of one commit, the cache when no answer comes, clear errors.
 
-Each fetch is a process of its own, because huggingface_hub reads its environment when imported.
+Each fetch is a process of its own, because huggingface_hub reads its environment when imported. They are forked from one
+process that has imported what huggingface_hub imports, but not huggingface_hub.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,40 @@ for spec in sys.argv[1:]:
     except TokenizerError as error:
         print(json.dumps({"error": str(error), "trace": traceback.format_exc()}))
 """
+# Forks a process for each line of JSON it reads, and writes its exit status. The arguments are modules to import before.
+FORKS = """
+import gc, importlib, json, os, signal, sys, tempfile, traceback
+from contextlib import suppress
+for name in sys.argv[1:]:
+    with suppress(ImportError):
+        importlib.import_module(name)
+assert not any(name.startswith("huggingface_hub") for name in sys.modules)
+tempfile.tempdir = None
+gc.freeze()
+for line in sys.stdin:
+    task = json.loads(line)
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    status = 1
+    try:
+        signal.alarm(60)
+        os.environ.clear()
+        os.environ.update(task["environment"])
+        os.chdir(task["folder"])
+        for stream in (1, 2):
+            os.dup2(os.open(task["output"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        sys.argv[1:] = task["arguments"]
+        exec(task["code"], {"__name__": "__main__"})
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+"""
 # The library waits a second between attempts to go on with a download; a test need not.
 IMPATIENT = "import time; time.sleep = lambda seconds: None\n"
 # Where a wait, which is what comes before a retry, is the failure.
@@ -59,19 +95,39 @@ class Outcome:
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
 
+run_forked: Callable[[str, tuple[str, ...], dict[str, str]], tuple[int, str, str]]  # set by the fixture below
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forks(tmp_path_factory):
+    """The process from which fetches are forked."""
+    listing = "import sys, tokenmill.encoding.resolve.hub; from huggingface_hub import HfApi; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", listing], check=True, capture_output=True, text=True).stdout
+    modules = [name for name in imported.split() if not name.startswith(("huggingface_hub", "_"))]
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        folder = tmp_path_factory.mktemp("output")
+
+        def run(code: str, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str, str]:
+            output = [str(folder / "out"), str(folder / "err")]
+            task = {"code": code, "arguments": arguments, "environment": environment, "output": output}
+            process.stdin.write(json.dumps({**task, "folder": environment["HOME"]}) + "\n")
+            process.stdin.flush()
+            status = int(process.stdout.readline())
+            return status, *(Path(path).read_text("utf-8") for path in output)
+
+        global run_forked
+        run_forked = run
+        yield
+
+
 def fetched_each(environment: dict[str, str], *specs: str, before: str = "") -> list[Outcome]:
     """Fetch in a new process. Whatever comes, the library prints nothing, and no error but ours escapes."""
-    child = subprocess.run(
-        [sys.executable, "-c", before + CHILD, *specs],
-        env=environment,
-        cwd=environment["HOME"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert child.returncode == 0, child.stderr
-    assert child.stderr == ""
-    said = [(line, json.loads(line)) for line in child.stdout.splitlines()]
+    status, out, err = run_forked(before + CHILD, specs, environment)
+    assert status == 0, err
+    assert err == ""
+    said = [(line, json.loads(line)) for line in out.splitlines()]
     assert len(said) == len(specs)
     return [Outcome(line, Path(it.get("folder", "")), it.get("error", "")) for line, it in said]
 

@@ -123,7 +123,7 @@ def test_a_folder_with_tiktoken_ranks(folder, rank_file, encoding, real_texts, n
     """Ranks are known by their content: Llama 3's are called tokenizer.model. Pattern and specials lie beside them."""
     where = folder({name: rank_file, "tiktoken.json": REST})
     for spec in (where, str(where), where / name):
-        found = tm.load_tokenizer(spec)
+        found = tm.load_tokenizer(spec, engine="reference")
         assert_same(found, by_tiktoken(encoding), texts_for(found, real_texts))
         assert (found.definition.reference, found.eos_id, found.vocab_size) == ("tiktoken", 0, 4096)
 
@@ -192,7 +192,8 @@ def test_names_on_the_hub(tmp_path, jsonl, tokenizer_path, kinds, reference):
         assert failed.returncode == 1
         assert "org/nothing@main: no such model" in one_line(failed)
         hub.stop()
-        done = command("build", source, "-t", "org/model", "-o", tmp_path / "out", "-q", only=where)
+        options = ["--engine", "reference", "-q"]
+        done = command("build", source, "-t", "org/model", "-o", tmp_path / "out", *options, only=where)
         assert (done.returncode, done.stderr) == (0, "")
         assert answer(python("-c", LOAD, *specs, only=where)) == expected
     store = tm.open(tmp_path / "out")
@@ -231,7 +232,8 @@ def test_tiktokens_encodings_by_name(tmp_path, jsonl, rank_file, encoding, real_
     where = {"PYTHONPATH": str(plugin.parent)}
     texts = [text[:5000] for text in real_texts[::20]] + [f"a {END} b"]
     out = tmp_path / "out"
-    done = command("build", jsonl(texts), "-t", "tiktoken:tokenmill_demo", "-o", out, "-q", **where)
+    options = ["--engine", "reference", "-q"]
+    done = command("build", jsonl(texts), "-t", "tiktoken:tokenmill_demo", "-o", out, *options, **where)
     assert (done.returncode, done.stderr) == (0, "")
     assert documents(tm.open(out)) == [[*encoding.encode(text, allowed_special="all"), 0] for text in texts]
     assert tm.open(out).tokenizer.fingerprint == tm.load_tokenizer(encoding).fingerprint
@@ -249,17 +251,17 @@ def test_bytes(jsonl, tmp_path):
     assert (found.vocab_size, found.eos_id, found.bos_id) == (259, 256, 257)
     assert found.added == {END: 256, "<|startoftext|>": 257, "<|pad|>": 258}
     texts = ["plain", "", "é中👍\x00\n", f"a{END}b", "<|", END[:-1]]
-    store = tm.build(jsonl(texts), "bytes", tmp_path / "out", workers=0, progress="quiet")
+    store = tm.build(jsonl(texts), "bytes", tmp_path / "out", engine="bytes", workers=0, progress="quiet")
     expected = [list(text.encode()) for text in texts]
     expected[3] = [*b"a", 256, *b"b"]
     assert documents(store) == [[*ids, 256] for ids in expected]
     assert store.dtype == np.uint16
-    as_text = tm.load_tokenizer("bytes", engine="bytes", special_tokens="text")
+    as_text = tm.load_tokenizer("bytes", engine="reference", special_tokens="text")
     assert as_text.encode(texts[3]).tolist() == list(texts[3].encode())
 
 
 def test_bytes_there_and_back():
-    found = tm.load_tokenizer("bytes")
+    found = tm.load_tokenizer("bytes", engine="bytes")
 
     @settings(max_examples=100, deadline=None)
     @given(st.text() | st.lists(st.sampled_from([END, "<|pad|>", "<|", "|>", "é", " "])).map("".join))
@@ -427,6 +429,18 @@ def without(library: str, tmp_path: Path, metadata: bool = True) -> dict[str, st
     }
 
 
+COMMANDS = """
+import contextlib, io, json, os, sys
+from tokenmill.cli import main
+found = []
+for cache, arguments in json.loads(sys.argv[1]):
+    os.environ["TOKENMILL_CACHE"] = cache
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        found.append((main(arguments), said.getvalue()))
+print(json.dumps(found))
+"""
+
+
 @pytest.mark.parametrize("library", ["sentencepiece", "tiktoken", "transformers"])
 def test_a_library_that_is_missing_is_named(library, tmp_path, folder, jsonl, like_llama, rank_file, tokenizer_path):
     """With what installs it, also where all is known of the tokenizer; and nothing else needs it."""
@@ -440,16 +454,20 @@ def test_a_library_that_is_missing_is_named(library, tmp_path, folder, jsonl, li
         tm.load_tokenizer(transformers.ByT5Tokenizer()).definition.save(specs[library][-1])
     missing = without(library, tmp_path)
     source, out = jsonl(["a"]), tmp_path / "out"
+    builds = []
     for spec in specs[library]:
         if spec != "tiktoken:gpt2":
             tm.load_tokenizer(spec)
-        for cache in (missing["TOKENMILL_CACHE"], os.environ["TOKENMILL_CACHE"]):
-            environment = {**missing, "TOKENMILL_CACHE": cache}
-            failed = command("build", source, "-t", spec, "-o", out, "--eos", "none", **environment)
-            assert failed.returncode == 1
-            line = one_line(failed)
-            assert re.search(rf"needs {library}|{library} is needed", line)
-            assert f"pip install 'tokenmill[{library}]'" in line
+        options = ["build", str(source), "-t", str(spec), "-o", str(out), "--eos", "none"]
+        builds += [(cache, options) for cache in (missing["TOKENMILL_CACHE"], os.environ["TOKENMILL_CACHE"])]
+    failed = answer(python("-c", COMMANDS, json.dumps(builds), **missing))
+    assert len(failed) == len(builds)
+    for code, said in failed:
+        assert code == 1
+        (line,) = said.splitlines()
+        assert line.startswith("tokenmill: ")
+        assert re.search(rf"needs {library}|{library} is needed", line)
+        assert f"pip install 'tokenmill[{library}]'" in line
     done = command("build", source, "-t", tokenizer_path, "-o", out, "--engine", "reference", "-q", **missing)
     assert (done.returncode, done.stderr) == (0, "")
 

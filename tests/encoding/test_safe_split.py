@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +13,8 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_encoder import KINDS, NASTY
+from tokenizer_checks import quick_rules
+from tokenizer_kinds import KINDS, NASTY
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 import tokenmill as tm
@@ -28,29 +28,19 @@ from tokenmill.store.facts import info
 SMALL = 200  # what is "long" here, in bytes
 
 
-@cache
-def proved(tokenizer_json: str):
-    return safe_rules(tokenizers.Tokenizer.from_str(tokenizer_json))
-
-
 @pytest.fixture(autouse=True)
-def _prove_once(monkeypatch):
-    """A proof takes about a second: one for each tokenizer is enough for all the builds here."""
-    monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: proved(tokenizer.to_str()))
+def _quick_rules(monkeypatch):
+    """Encoders cut where the quick check allows it. What the full check allows is tested by itself."""
+    monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: quick_rules(tokenizer.to_str()))
 
 
 @pytest.fixture(scope="module")
-def encoders(tmp_path_factory, real_texts, tokenizer_path):
-    """Of each kind of tokenizer: (an encoder whose rules are proved, the reference, its path)."""
-    folder = tmp_path_factory.mktemp("kinds")
-    texts = [text[:6000] for text in real_texts[:25]]
+def encoders(kinds):
+    """Of each kind of tokenizer: (an encoder, the reference, its path). One of them with a fast engine."""
     made = {}
-    for name, train in [("shipped", None), *KINDS.items()]:
-        path = tokenizer_path / "tokenizer.json"
-        if train is not None:
-            path = folder / f"{name}.json"
-            train(texts).save(str(path))
-        made[name] = tm.load_tokenizer(path).encoder(), tokenizers.Tokenizer.from_file(str(path)), path
+    for name, path in kinds.items():
+        encoder = tm.load_tokenizer(path, "gigatoken" if name == "shipped" else "reference").encoder()
+        made[name] = encoder, tokenizers.Tokenizer.from_file(str(path)), path
     return made
 
 
@@ -75,8 +65,9 @@ def whole(reference: tokenizers.Tokenizer, text: str) -> list[int]:
 
 
 def test_every_kind_can_be_cut(encoder):
-    """A tokenizer of any of the usual kinds has places where its documents may be cut."""
-    assert encoder[0].rules
+    """A tokenizer of any of the usual kinds has places where its documents may be cut: in the full check too."""
+    mill, reference, _ = encoder
+    assert safe_rules(reference) == mill.rules != []
 
 
 def test_real_text_in_parts(encoder, real_texts):
@@ -116,7 +107,7 @@ def test_every_cut_a_rule_allows(encoder, real_texts):
 
 def test_bos_and_eos_stand_once_around_a_document_in_parts(encoders, real_texts):
     _, reference, path = encoders["shipped"]
-    encoder = tm.load_tokenizer(path).encoder(bos_id=7, eos_id=0)
+    encoder = tm.load_tokenizer(path, "reference").encoder(bos_id=7, eos_id=0)
     text = real_texts[9][:2000]
     assert fed(encoder, text.encode(), list(range(0, 2000, 100))) == [7, *whole(reference, text), 0]
     assert fed(encoder, b"", []) == [7, 0]
@@ -133,7 +124,7 @@ def test_memory_is_bounded_by_the_last_cut(encoder):
 
 def test_the_last_cut_is_the_last():
     """Nothing after the cut could be cut by the same rules; nothing is cut where no rule applies."""
-    rules = safe_rules(tokenizers.Tokenizer.from_str(json.dumps(_words(["a", "b"]))))
+    rules = quick_rules(json.dumps(_words(["a", "b"])))
     assert rules
     data = b"some words here, and a few more 1 2 3 " * 5000
     first, second = last_cut(data, rules)
@@ -177,7 +168,7 @@ def characters(*tokens: str, normalizer=None, pre_tokenizer=None) -> tokenizers.
 def assert_never_wrong(reference: tokenizers.Tokenizer, text: str) -> None:
     """Wherever the rules found safe for a tokenizer allow a cut in a text, that cut is safe."""
     data = text.encode()
-    for rule in proved(reference.to_str()):
+    for rule in quick_rules(reference.to_str()):
         for match in rule.pattern.finditer(data):
             first, second = data[: match.end()].decode(), data[match.end() :].decode()
             rest = second.removeprefix(rule.space) if rule.drop else second
@@ -190,7 +181,7 @@ LONG = "he said that it was in the end of the\nday and the night of the\nend tha
 def test_no_spanning_token_no_worry():
     """Without a token across a space there is nothing to be wrong about, and there are rules."""
     reference = characters("the", " the", "at", " end")
-    assert proved(reference.to_str()) != []
+    assert safe_rules(reference) == quick_rules(reference.to_str()) != []
     assert_never_wrong(reference, LONG)
 
 
@@ -231,8 +222,8 @@ def test_tokens_that_span_a_space(tokens, normalizer, pre_tokenizer):
 
 def test_the_rule_that_a_spanning_token_forbids_is_not_there():
     """A token that holds "a b" forbids cuts before spaces, and leaves those before newlines."""
-    assert {rule.space for rule in safe_rules(characters("a b"))} == {"\n"}
-    assert {rule.space for rule in safe_rules(characters("a\nb"))} == {" "}
+    assert {rule.space for rule in quick_rules(characters("a b").to_str())} == {"\n"}
+    assert {rule.space for rule in quick_rules(characters("a\nb").to_str())} == {" "}
     assert safe_rules(characters("a b", "a\nb")) == []
 
 
@@ -285,7 +276,7 @@ def small(monkeypatch):
 
 
 def build(source, tokenizer_path, out, **options):
-    return tm.build(source, tokenizer_path, out, eos="none", workers=0, progress="quiet", **options)
+    return tm.build(source, tokenizer_path, out, eos="none", engine="reference", workers=0, progress="quiet", **options)
 
 
 def left_out(store):
@@ -322,7 +313,7 @@ def test_huge_lines(tmp_path, encoders, real_texts, small, codec, block_bytes, e
     body = end.join(texts).encode() + end.encode()
     (tmp_path / f"a.txt{codec}").write_bytes(gzip.compress(body) if codec else body)
     source = tm.read(tmp_path / f"a.txt{codec}", format="lines")
-    documents, facts = run(source, tm.load_tokenizer(path).encoder(), tmp_path / "shard", block_bytes)
+    documents, facts = run(source, tm.load_tokenizer(path, "reference").encoder(), tmp_path / "shard", block_bytes)
     assert documents == [whole(reference, text) for text in texts]
     assert facts["pieces"][0]["rows"] == len(texts)
 
@@ -374,7 +365,7 @@ def test_bad_lines_among_huge_ones(tmp_path, encoders, real_texts, small, block_
     lines = [b"one", huge.encode() + b"\xff", huge.encode(), b"\xff", b"", b"two", b"\xff" + huge.encode(), b"three"]
     (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
     source = tm.read(tmp_path / "a.txt", format="lines")
-    documents, receipt = run(source, tm.load_tokenizer(path).encoder(), tmp_path / "shard", block_bytes)
+    documents, receipt = run(source, tm.load_tokenizer(path, "reference").encoder(), tmp_path / "shard", block_bytes)
     assert documents == [whole(reference, text) for text in ("one", huge, "two", "three")]
     gone = [(row, reason) for row, count, reason, _ in receipt["pieces"][0]["skips"] for row in range(row, row + count)]
     assert gone == [(1, "invalid utf-8"), (3, "invalid utf-8"), (4, "blank"), (6, "invalid utf-8")]
@@ -454,4 +445,4 @@ def test_patterns_about_words_allow_no_cut(normalizer, pre_tokenizer):
     """What looks further than a character is not trusted, whatever the contexts tried say."""
     reference = characters("the", "at")
     reference.normalizer, reference.pre_tokenizer = normalizer, pre_tokenizer
-    assert proved(reference.to_str()) == []
+    assert safe_rules(reference) == []

@@ -37,8 +37,8 @@ from tokenmill.user_cache import read_cached, write_cached
 
 NO_TEXTS: list[str] = []  # no corpus: the suite alone, and no race
 ALL_CRASH = dict.fromkeys(("gigatoken", "fastokens", "tokie", "tokenizers"), ("crashes", "."))
-ENGLISH = ["The quick brown fox jumps over the lazy dog. " * 40] * 40
-CHINESE = ["敏捷的棕色狐狸跳过了懒狗。今天天气很好，我们去散步吧。" * 40] * 40
+ENGLISH = ["The quick brown fox jumps over the lazy dog. " * 40] * 20
+CHINESE = ["敏捷的棕色狐狸跳过了懒狗。今天天气很好，我们去散步吧。" * 40] * 20
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +81,19 @@ def plant(tmp_path, monkeypatch):
     return put
 
 
+@pytest.fixture
+def few_probes(monkeypatch):
+    """Trials on a part of the suite, with few characters and tokens, for tests that are not about the probes."""
+    monkeypatch.setattr("tokenmill.encoding.selection.probes.probes", lambda definition: probes(definition, 50))
+
+
+@pytest.fixture
+def three_engines(monkeypatch):
+    """Only two fast engines beside the reference, for tests to which a third makes no difference."""
+    names = ["gigatoken", "fastokens", "tokenizers"]
+    monkeypatch.setattr("tokenmill.encoding.selection.choosing.runners", lambda definition: names)
+
+
 def verdicts(choice: Choice) -> dict[str, Verdict]:
     return {verdict.engine: verdict for verdict in choice.verdicts}
 
@@ -116,6 +129,7 @@ def test_one_differing_id_and_an_engine_is_out(plant, definition, small, plants)
             tm.load_tokenizer(small, engine=engine)
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_an_engine_that_fails_is_out_and_hurts_nobody(plant, definition, small):
     """It may raise, panic or crash: the reason is kept, in a line, and the reference does the work."""
     plant(gigatoken=("raises", "Hello"), fastokens=("panics", "[0-9]"), tokie=("crashes", "<|endoftext|>"))
@@ -133,6 +147,7 @@ def test_an_engine_that_fails_is_out_and_hurts_nobody(plant, definition, small):
             tm.load_tokenizer(small, engine=engine)
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_an_engine_that_loses_documents_is_out(plant, definition, small):
     plant(gigatoken=("loses documents", "^Hello$|^Hello "), fastokens=("falls", "^Hello "))
     found = verdicts(choose(definition, NO_TEXTS))
@@ -143,6 +158,7 @@ def test_an_engine_that_loses_documents_is_out(plant, definition, small):
         tm.load_tokenizer(small, engine="gigatoken")
 
 
+@pytest.mark.usefixtures("three_engines")
 def test_an_engine_that_hangs_is_out_and_gone(plant, definition, monkeypatch):
     """After a while nobody waits for it any more, and it does not go on alone."""
     monkeypatch.setattr(trial, "TIMEOUT", 6.0)
@@ -158,6 +174,7 @@ def test_an_engine_that_hangs_is_out_and_gone(plant, definition, monkeypatch):
     ]
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_what_an_engine_prints_is_not_an_answer(plant, definition):
     """Nor what is printed before it is even loaded."""
     plant("print('{\"encoded\": true}', 'welcome', '\\n[]\\nnull\\n', flush=True)", gigatoken=("prints", "e"))
@@ -166,6 +183,7 @@ def test_what_an_engine_prints_is_not_an_answer(plant, definition):
     assert re.search(r"MB/s per core: gigatoken \d", choice.why)  # in the race too
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_a_reference_that_fails_is_an_error(plant, definition):
     plant(tokenizers=("raises", "Hello"))
     with pytest.raises(TokenizerError, match=r"the reference, tokenizers, cannot run this tokenizer.*planted"):
@@ -289,6 +307,7 @@ def test_guards_and_without_agree(ranges, text):
 # What was found is remembered.
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_a_trial_is_held_once_for_a_version(plant, definition, monkeypatch):
     """Engines that would crash by now are not asked again, until one comes in another version."""
     first = choose(definition, NO_TEXTS)
@@ -305,6 +324,7 @@ def test_a_trial_is_held_once_for_a_version(plant, definition, monkeypatch):
     assert verdicts(again)["fastokens"] == verdicts(first)["fastokens"]
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_damaged_memory_is_forgotten_and_made_anew(plant, definition, cache):
     """It is not believed, and is no error."""
     before = choose(definition, wanted="gigatoken")
@@ -332,6 +352,7 @@ def test_damage_to_what_is_kept_is_noticed(tmp_path_factory, data):
     assert read_cached(path) is None
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_a_cache_that_cannot_be_written_is_no_error(plant, tmp_path, definition, small, monkeypatch):
     """Then everything is found out again each time."""
     (tmp_path / "file").write_text("in the way")
@@ -343,6 +364,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(plant, tmp_path, definition,
         tm.load_tokenizer(small, engine="gigatoken")
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_an_engine_that_was_caught_is_not_chosen_again(plant, definition, small):
     """From then on, and for everybody with this cache; there is no appeal by naming it."""
     assert choose(definition, NO_TEXTS).engine == "gigatoken"
@@ -360,10 +382,10 @@ def test_an_engine_that_was_caught_is_not_chosen_again(plant, definition, small)
 # The corpus decides.
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_the_fastest_on_the_corpus_is_chosen(plant, small):
     """Two engines, one slow on letters and one on Chinese: what there is to encode settles it."""
-    both = ("slow", "[a-z一-鿿]")
-    plant(gigatoken=("slow", "[a-z]"), fastokens=("slow", "[一-鿿]"), tokie=both, tokenizers=both)
+    plant(gigatoken=("slow", "[a-z]"), fastokens=("slow", "[一-鿿]"), tokenizers=("slow", "[a-z一-鿿]"))
     tokenizer = tm.load_tokenizer(small)
     english, chinese = tokenizer.for_corpus("en", lambda: ENGLISH), tokenizer.for_corpus("zh", lambda: CHINESE)
     assert (english.engine, chinese.engine) == ("fastokens", "gigatoken")
@@ -374,11 +396,13 @@ def test_the_fastest_on_the_corpus_is_chosen(plant, small):
     assert again.choice == english.choice
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_an_engine_wanted_by_name_need_not_be_the_fastest(plant, definition):
     plant(gigatoken=("slow", "[a-z]"))
     assert choose(definition, ENGLISH, wanted="gigatoken").engine == "gigatoken"
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_the_corpus_is_part_of_the_proof(plant, definition, small):
     """A word that is in no suite: an engine that is wrong for it passes, until it meets a corpus that has it."""
     plant(gigatoken=("swaps", "quokka-crossing"))
@@ -393,6 +417,7 @@ def test_the_corpus_is_part_of_the_proof(plant, definition, small):
         tm.load_tokenizer(small, engine="gigatoken")
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 def test_a_corpus_can_add_to_a_guard(plant, definition):
     """Characters the suite does not have together."""
     plant(gigatoken=("drops", "\u0001|\u0483\u0591"))
@@ -403,11 +428,12 @@ def test_a_corpus_can_add_to_a_guard(plant, definition):
     assert after.guard == ((1, 1), (0x483, 0x483), (0x591, 0x591))
 
 
+@pytest.mark.usefixtures("few_probes", "three_engines")
 @pytest.mark.parametrize("before", [[], ENGLISH], ids=["at once", "late"])
 def test_an_engine_that_fails_in_the_race_does_not_win_it(plant, definition, before):
     """However fast it was until then: here it fails on a document too long for the proof."""
     slow = ("slow", "[a-z]")
-    plant(gigatoken=("crashes", "^(quick ){10000}"), fastokens=slow, tokie=slow, tokenizers=slow)
+    plant(gigatoken=("crashes", "^(quick ){10000}"), fastokens=slow, tokenizers=slow)
     choice = choose(definition, [*before, "quick " * 10_000])
     assert choice.engine != "gigatoken"
     assert verdicts(choice)["gigatoken"].agrees
@@ -416,6 +442,7 @@ def test_an_engine_that_fails_in_the_race_does_not_win_it(plant, definition, bef
 # Where only the reference is left.
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_a_tokenizer_that_only_the_reference_can_run(kinds):
     """The proof says of every other engine why it is not it; tokie, which tries, gives other ids for a Unigram."""
     tokenizer = tm.load_tokenizer(kinds["unigram"])
@@ -542,6 +569,7 @@ def test_offsets_that_are_none(count, offsets):
         check_shape("gigatoken", count, np.zeros(4, np.uint32), np.array(offsets, np.int64))
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_bytes_are_proved_like_any_other():
     choice = choose(bytes_definition(), ENGLISH * 10)
     assert choice.engine == "bytes"

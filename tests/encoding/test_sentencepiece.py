@@ -109,7 +109,7 @@ class Both:
 @pytest.mark.parametrize("name", BPE)
 def test_bpe_gives_the_same_ids(both, real_texts, name):
     pair = both(model_type="bpe", **BPE[name])
-    pair.check(probes(Definition(pair.body), 7))
+    pair.check(probes(Definition(pair.body), 20))
     pair.check(real_texts[::20])
 
 
@@ -265,8 +265,14 @@ def test_another_protobuf_is_no_model(train):
 
 
 def test_a_file_cut_short_is_no_model(train):
+    """Wherever it is cut: everywhere in a small one, and within a piece, between pieces and near the ends of a real one."""
+    letters = [(letter, -5 - i, NORMAL) for i, letter in enumerate("▁ab")]
+    small = handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, NORMAL)])
+    for size in range(len(small)):
+        with pytest.raises(TokenizerError):
+            special_names(small[:size])
     whole = train(model_type="bpe", vocab_size=300, **IDENTITY)
-    for size in range(len(whole)):
+    for size in (*range(100), *range(100, len(whole) - 100, 17), *range(len(whole) - 100, len(whole))):
         with pytest.raises(TokenizerError):
             special_names(whole[:size])
 

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pytest
+import tokenizers
 
 import tokenmill as tm
+from tokenmill.encoding import safe_split
 from tokenmill.encoding.selection.probes import probes
 
 END = "<|endoftext|>"
@@ -38,6 +42,18 @@ def assert_same(tokenizer: tm.Tokenizer, own, texts: list[str]) -> None:
     assert len(texts) > 1000
     for text, ids in zip(texts, ids_of(tokenizer, texts), strict=True):
         assert ids == own(text), ascii(text[:80])
+
+
+@cache
+def quick_rules(tokenizer_json: str) -> list[safe_split.Rule]:
+    """The places where a tokenizer's documents may be cut, checked in few contexts: the full check takes a second or two.
+
+    A check in fewer contexts rejects fewer rules. So whatever is shown for all rules of this list holds for those of
+    the full check.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(safe_split, "_ALPHABET", ("a", "7", " ", "\n", "."))
+        return safe_split.safe_rules(tokenizers.Tokenizer.from_str(tokenizer_json))
 
 
 def by_transformers(made):
