@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
+import os
+import shutil
 import sysconfig
 from pathlib import Path
 
@@ -10,7 +14,18 @@ import pytest
 import tokenizers
 from tokenizer_kinds import KINDS
 
+import tokenmill as tm
 from tokenmill.demo_data import demo_tokenizer
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30  # bytes; all that the tests write is less than a tenth of it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure():
+    """Temporary folders lie in memory where there is room: thousands of shards are made durable there in no time."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +33,15 @@ def _own_cache(tmp_path_factory, worker_id="master"):
     """Nothing is learned from, or left in, the user's own cache."""
     patch = pytest.MonkeyPatch()
     patch.setenv("TOKENMILL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _versions_are_read_once():
+    """A build asks dozens of times which version of a package this is: a third of its time, where it has little text."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
     yield
     patch.undo()
 
@@ -32,6 +56,18 @@ def alone(monkeypatch):
 @pytest.fixture(scope="session")
 def tokenizer_path() -> Path:
     return demo_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def proved(tmp_path_factory, tokenizer_path, _own_cache) -> Path:
+    """A cache that knows of the tokenizer which engines are right, and nothing else. Tests with a cache of their own copy it."""
+    tokenizer = tm.load_tokenizer(tokenizer_path)
+    assert {verdict.agrees for verdict in tokenizer.choice.verdicts} == {True}
+    folder = tmp_path_factory.mktemp("proved")
+    proof = Path(os.environ["TOKENMILL_CACHE"], "proofs", f"{tokenizer.fingerprint}.json")
+    (folder / "proofs").mkdir()
+    shutil.copy(proof, folder / "proofs")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -35,10 +35,13 @@ from tokenmill.store.manifest import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
+SHARD_BYTES = "16KB"
+
 
 def build(source, tokenizer, out, **options) -> tm.Store:
-    """A build inside this process, in silence, in many small tasks, unless the test says otherwise."""
-    return tm.build(source, tokenizer, out, **{"workers": 0, "shard_bytes": "64KB", "progress": "quiet", **options})
+    """A build inside this process, by the reference, in many small tasks, in silence, unless the test says otherwise."""
+    usual = {"workers": 0, "engine": "reference", "shard_bytes": SHARD_BYTES, "progress": "quiet"}
+    return tm.build(source, tokenizer, out, **{**usual, **options})
 
 
 def prose(seed: int, count: int, words: int = 60) -> list[str]:
@@ -67,10 +70,10 @@ def corpus(tmp_path_factory) -> Path:
     """Small files that share shards, one large file in pieces, a compressed one, an empty one, some bad and blank rows."""
     folder = tmp_path_factory.mktemp("corpus")
     for number in range(12):
-        write_jsonl(folder / f"small{number:02}.jsonl", prose(number, 30))
-    write_jsonl(folder / "large.jsonl", prose(99, 1500))
+        write_jsonl(folder / f"small{number:02}.jsonl", prose(number, 10))
+    write_jsonl(folder / "large.jsonl", prose(99, 400))
     with gzip.open(folder / "packed.jsonl.gz", "wt") as out:
-        out.writelines(json.dumps({"text": text}) + "\n" for text in prose(98, 300))
+        out.writelines(json.dumps({"text": text}) + "\n" for text in prose(98, 80))
     (folder / "empty.jsonl").write_text("")
     (folder / "messy.jsonl").write_text('{"text": "one"}\n\n{bad\n{"text": null}\n\n{"text": "two"}\n')
     return folder
@@ -78,19 +81,21 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(corpus, tokenizer_path, tmp_path_factory) -> Path:
-    """The store of the corpus, by a build nobody disturbed."""
+    """The store of the corpus, by a build nobody disturbed, with the engine that is chosen where nobody asks for one."""
     folder = tmp_path_factory.mktemp("built") / "store"
-    build(corpus, tokenizer_path, folder)
+    build(corpus, tokenizer_path, folder, engine="auto")
     return folder
 
 
 # The store depends on the input alone.
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.stress), 2, pytest.param(3, marks=pytest.mark.stress)]
+)
 def test_the_same_bytes_with_any_number_of_workers(corpus, built, tokenizer_path, tmp_path, workers):
     """Every file of the store but its log is the same, byte for byte."""
-    store = build(corpus, tokenizer_path, tmp_path / "store", workers=workers)
+    store = build(corpus, tokenizer_path, tmp_path / "store", engine="auto", workers=workers)
     assert store.num_shards > 5
     assert shard_files(tmp_path / "store") == shard_files(built)
     assert (tmp_path / "store/manifest.json").read_bytes() == (built / "manifest.json").read_bytes()
@@ -98,7 +103,7 @@ def test_the_same_bytes_with_any_number_of_workers(corpus, built, tokenizer_path
     assert store.verify() == []
 
 
-@pytest.mark.parametrize("shard_bytes", ["1KiB", "9KB", "1MB", 10**9])
+@pytest.mark.parametrize("shard_bytes", ["1KiB", "4KB", "64KB", 10**9])
 def test_the_same_documents_in_shards_of_any_size(corpus, built, tokenizer_path, tmp_path, shard_bytes):
     """The size of a shard changes nothing about documents, their order, their tokens or where they came from."""
     store, reference = build(corpus, tokenizer_path, tmp_path / "store", shard_bytes=shard_bytes), tm.open(built)
@@ -145,7 +150,7 @@ def test_documents_in_equal_documents_out_and_quarantined(built):
         ("messy.jsonl", 3, "null field"),
     ]
     assert manifest.quarantined == {"bad json": 1, "null field": 1}
-    assert manifest.documents == 12 * 30 + 1500 + 300 + 2
+    assert manifest.documents == 12 * 10 + 400 + 80 + 2
 
 
 # What is put around documents, and how wide they are.
@@ -206,39 +211,38 @@ def test_built_again_it_is_up_to_date(corpus, built, tokenizer_path, workers):
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory, tokenizer_path) -> tuple[Path, Path]:
-    """300 tiny files, and their store."""
+def many(tmp_path_factory) -> Path:
+    """120 tiny files, for more than ten shards of 32 KB."""
     folder = tmp_path_factory.mktemp("many")
-    for number, text in enumerate(prose(5, 300)):
-        write_jsonl(folder / "in" / f"part-{number:03}.jsonl", [text])
-    build(folder / "in", tokenizer_path, folder / "store")
-    return folder / "in", folder / "store"
+    for number, text in enumerate(prose(5, 120)):
+        write_jsonl(folder / f"part-{number:03}.jsonl", [text])
+    return folder
 
 
-@pytest.mark.parametrize("name", ["aaa", "part-150b", "part-222-", "zzz"])
+@pytest.mark.parametrize("name", ["aaa", "part-060b", "part-090-", "zzz"])
 @pytest.mark.parametrize("what", ["add", "change", "delete"])
 def test_one_file_among_many_disturbs_two_shards_at_most(many, tokenizer_path, tmp_path, what, name):
     """Whichever file comes, goes or changes, all other shards stay as they are on disk."""
     source, store = tmp_path / "in", tmp_path / "store"
-    shutil.copytree(many[0], source)
+    shutil.copytree(many, source)
     write_jsonl(source / f"{name}.jsonl", ["the one that will change or go"])
     if what == "add":
         (source / f"{name}.jsonl").unlink()
-    first = build(source, tokenizer_path, store)
+    first = build(source, tokenizer_path, store, shard_bytes="32KB")
     assert first.num_shards > 10
     before = stamps(store)
     if what == "delete":
         (source / f"{name}.jsonl").unlink()
     else:
         write_jsonl(source / f"{name}.jsonl", ["a new text for it, " * 20])
-    second = build(source, tokenizer_path, store)
+    second = build(source, tokenizer_path, store, shard_bytes="32KB")
     after = stamps(store)
     new = {file.partition(".")[0] for file in after if file.startswith("shards/") and file not in before}
     assert 1 <= len(new) <= 2
     assert {file: after[file] for file in after if file in before and file.startswith("shards/")} == {
         file: before[file] for file in after if file in before and file.startswith("shards/")
     }
-    fresh = build(source, tokenizer_path, tmp_path / "fresh")
+    fresh = build(source, tokenizer_path, tmp_path / "fresh", shard_bytes="32KB")
     assert second.fingerprint == fresh.fingerprint
     assert documents(second) == documents(fresh)
     assert shard_files(store) == shard_files(tmp_path / "fresh")
@@ -246,7 +250,7 @@ def test_one_file_among_many_disturbs_two_shards_at_most(many, tokenizer_path, t
 
 def test_appending_a_file_keeps_what_is_there(tokenizer_path, tmp_path):
     """With more input named beside the old, only the new is worked on."""
-    one, two = write_jsonl(tmp_path / "a.jsonl", prose(1, 400)), write_jsonl(tmp_path / "b.jsonl", prose(2, 400))
+    one, two = write_jsonl(tmp_path / "a.jsonl", prose(1, 200)), write_jsonl(tmp_path / "b.jsonl", prose(2, 200))
     build(one, tokenizer_path, tmp_path / "store", shard_bytes="10KB")
     before = stamps(tmp_path / "store")
     build((one, two), tokenizer_path, tmp_path / "store", shard_bytes="10KB")
@@ -261,7 +265,7 @@ def test_appending_a_file_keeps_what_is_there(tokenizer_path, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"shard_bytes": "32KB"}, "shard_bytes: was 64000, now 32000"),
+        ({"shard_bytes": "32KB"}, "shard_bytes: was 16000, now 32000"),
         ({"eos": "none"}, "eos: was 0, now None"),
         ({"bos": 7}, "bos: was None, now 7"),
         ({"text_field": "other"}, "text_field: was 'text', now 'other'"),
@@ -340,7 +344,7 @@ with build_lock(Path(sys.argv[1])):
 # Only the first documents.
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 31, 33, 2000, 10**6])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 11, 13, 500, 10**6])
 def test_max_rows_counts_documents_read(corpus, built, tokenizer_path, tmp_path, limit):
     """The first documents, bad ones counted and blank rows not, over files and pieces; the same ones as without it."""
     full = tm.open(built)
@@ -357,9 +361,9 @@ def test_max_rows_counts_documents_read(corpus, built, tokenizer_path, tmp_path,
 
 def test_limit_again_redoes_nothing(corpus, tokenizer_path, tmp_path):
     """A trial that is run again keeps its shards."""
-    build(corpus, tokenizer_path, tmp_path / "store", max_rows=700)
+    build(corpus, tokenizer_path, tmp_path / "store", max_rows=200)
     before = stamps(tmp_path / "store")
-    build(corpus, tokenizer_path, tmp_path / "store", max_rows=700)
+    build(corpus, tokenizer_path, tmp_path / "store", max_rows=200)
     after = stamps(tmp_path / "store")
     assert {f: s for f, s in after.items() if f.startswith("shards")} == {
         f: s for f, s in before.items() if f.startswith("shards")
@@ -386,18 +390,17 @@ def truncate_gz(path: Path, texts: list[str]) -> bytes:
     return whole
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("size", ["in a group", "alone"])
-def test_a_truncated_file_fails_alone(tokenizer_path, tmp_path, capsys, size, workers):
+def test_a_truncated_file_fails_alone(tokenizer_path, tmp_path, capsys, size):
     """The others finish; it is named, by exit code 4; mended, just its shard is made, and all is as if from scratch."""
     source, store = tmp_path / "in", tmp_path / "store"
     for number in range(8):
-        write_jsonl(source / f"{number}.jsonl", prose(number, 40))
-    write_jsonl(source / "large.jsonl", prose(50, 900))
+        write_jsonl(source / f"{number}.jsonl", prose(number, 10))
+    write_jsonl(source / "large.jsonl", prose(50, 250))
     bad = source / "4b.jsonl.gz"
-    whole = truncate_gz(bad, prose(60, 12 if size == "in a group" else 3000))
+    whole = truncate_gz(bad, prose(60, 5 if size == "in a group" else 800))
     command = ["build", str(source), "-t", str(tokenizer_path), "-o", str(store)]
-    command += ["--shard-bytes", "64KB", "--workers", str(workers), "-q", "--json"]
+    command += ["--shard-bytes", SHARD_BYTES, "--workers", "0", "--engine", "reference", "-q", "--json"]
     assert main(command) == 4
     captured = capsys.readouterr()
     facts = json.loads(captured.out)
@@ -406,7 +409,7 @@ def test_a_truncated_file_fails_alone(tokenizer_path, tmp_path, capsys, size, wo
     assert str(bad) in facts["failed_files"][0]["error"]
     assert "1 input file failed" in captured.err
     half = tm.open(store)
-    assert len(half) == 8 * 40 + 900
+    assert len(half) == 8 * 10 + 250
     assert str(bad) not in {file for file, _ in places(half)}
     assert half.verify() == []
     assert main(command) == 4  # tried again, and still broken
@@ -429,10 +432,10 @@ def test_a_file_that_fails_late_leaves_no_trace(tokenizer_path, tmp_path):
     source = tmp_path / "in"
     write_jsonl(source / "a.jsonl", ["before"])
     write_jsonl(source / "c.jsonl", ["after"])
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in prose(3, 60_000)).encode()
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in prose(3, 600) * 100).encode()
     assert len(lines) > 9 << 20
     (source / "b.jsonl.gz").write_bytes(gzip.compress(lines, 1, mtime=0)[:-9])
-    store = build(source, tokenizer_path, tmp_path / "store", shard_bytes="1GB")
+    store = build(source, tokenizer_path, tmp_path / "store", engine="auto", shard_bytes="1GB")
     assert [Path(file).name for file, _ in places(store)] == ["a.jsonl", "c.jsonl"]
     assert store.failed[0]["file"].endswith("b.jsonl.gz")
     (source / "b.jsonl.gz").unlink()
@@ -442,13 +445,13 @@ def test_a_file_that_fails_late_leaves_no_trace(tokenizer_path, tmp_path):
     assert read_manifest(tmp_path / "store").text_bytes == read_manifest(tmp_path / "clean").text_bytes
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_every_file_fails(tokenizer_path, tmp_path, workers):
     """A store of nothing, that names every file; the next build makes it whole."""
     wholes = {}
     for name in ("a", "b"):
         path = tmp_path / f"{name}.jsonl.gz"
-        wholes[path] = truncate_gz(path, prose(1, 2000))
+        wholes[path] = truncate_gz(path, prose(1, 500))
     store = build(tuple(wholes), tokenizer_path, tmp_path / "store", workers=workers)
     assert len(store) == 0
     assert not store.complete
@@ -459,22 +462,22 @@ def test_every_file_fails(tokenizer_path, tmp_path, workers):
         path.write_bytes(whole)
     mended = build(tuple(wholes), tokenizer_path, tmp_path / "store", workers=workers)
     assert mended.complete
-    assert len(mended) == 4000
+    assert len(mended) == 1000
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_stop_at_the_first_bad_document(tokenizer_path, tmp_path, workers):
     """With on_error="raise" the error names file and row, also in a later piece of a file; the lock is free again."""
-    path = write_jsonl(tmp_path / "a.jsonl", prose(1, 1000))
+    path = write_jsonl(tmp_path / "a.jsonl", prose(1, 300))
     lines = path.read_text().splitlines()
-    lines[900] = '{"text": 5}'
+    lines[270] = '{"text": 5}'
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(DocumentError, match=r"a\.jsonl, row 900: not text"):
-        build(path, tokenizer_path, tmp_path / "store", workers=workers, on_error="raise", shard_bytes="20KB")
-    lines[900] = '{"text": "mended"}'
+    with pytest.raises(DocumentError, match=r"a\.jsonl, row 270: not text"):
+        build(path, tokenizer_path, tmp_path / "store", workers=workers, on_error="raise", shard_bytes="8KB")
+    lines[270] = '{"text": "mended"}'
     path.write_text("\n".join(lines) + "\n")
-    store = build(path, tokenizer_path, tmp_path / "store", workers=workers, on_error="raise", shard_bytes="20KB")
-    assert len(store) == 1000
+    store = build(path, tokenizer_path, tmp_path / "store", workers=workers, on_error="raise", shard_bytes="8KB")
+    assert len(store) == 300
 
 
 # Disks that fail.
@@ -499,14 +502,15 @@ import tokenmill as tm
 source, tokenizer, out, workers, size = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
-    tm.build(source, tokenizer, out, workers=int(workers), shard_bytes="64KB", progress="quiet")
+    tm.build(
+        source, tokenizer, out, workers=int(workers), engine="reference", shard_bytes="16KB", progress="quiet"
+    )
 except Exception as error:
     print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize("size", [20_000, 60_000])
+@pytest.mark.parametrize(("workers", "size"), [("0", 10_000), ("1", 16_000)])
 def test_a_disk_that_takes_no_more(corpus, built, tokenizer_path, tmp_path, workers, size):
     """A write that fails is a BuildError that names a path in the store; what is there is right; the next run goes on."""
     store = tmp_path / "store"
@@ -542,8 +546,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("free", [0, 4096, 300_000, 600_000])
+@pytest.mark.parametrize(("free", "workers"), [(0, 0), (4096, 0), (170_000, 0), (170_000, 1), (250_000, 0)])
 def test_a_full_disk(corpus, built, tokenizer_path, small_disk, workers, free):
     """Whichever write it is that no longer fits: a BuildError that names a path; with room again, the build goes on."""
     ballast, store = small_disk / "ballast", small_disk / "store"
@@ -573,7 +576,7 @@ def test_a_damaged_manifest_is_written_again_from_receipts(corpus, built, tokeni
     before = {name: stamp for name, stamp in stamps(store).items() if name.startswith("shards")}
     for damage in (b"", b"{}", (built / "manifest.json").read_bytes()[:-50]):
         (store / "manifest.json").write_bytes(damage)
-        assert build(corpus, tokenizer_path, store).fingerprint == tm.open(built).fingerprint
+        assert build(corpus, tokenizer_path, store, engine="auto").fingerprint == tm.open(built).fingerprint
         assert {name: stamp for name, stamp in stamps(store).items() if name.startswith("shards")} == before
         assert (store / "manifest.json").read_bytes() == (built / "manifest.json").read_bytes()
 
@@ -617,7 +620,7 @@ def test_no_source_at_all(tokenizer_path, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_corpus_of_empty_files(tokenizer_path, tmp_path, workers):
     """Files with no row in them make a store of no documents, which is complete."""
     for name in ("a.jsonl", "b.jsonl", "c.csv"):
@@ -637,14 +640,14 @@ def test_an_empty_iterable(tokenizer_path, tmp_path):
     assert tm.open(tmp_path / "store").verify() == []
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_texts_in_memory_resume(tokenizer_path, reference, tmp_path, workers):
     """The same texts given again are known by their content: no shard is made twice, nothing is left in the spool."""
-    texts = prose(4, 3000)
+    texts = prose(4, 800)
     store = build(iter(texts), tokenizer_path, tmp_path / "store", workers=workers)
     assert store.num_shards > 3
     assert documents(store)[:100] == [[*e.ids, 0] for e in reference.encode_batch(texts[:100])]
-    assert store.locate(2999).row == 2999
+    assert store.locate(799).row == 799
     before = stamps(tmp_path / "store")
     build(iter(texts), tokenizer_path, tmp_path / "store", workers=workers)
     assert stamps(tmp_path / "store") == before
@@ -662,7 +665,7 @@ def test_texts_in_memory_resume(tokenizer_path, reference, tmp_path, workers):
 
 def test_texts_in_memory_resume_however_the_folder_is_spelled(tokenizer_path, tmp_path, monkeypatch):
     """A relative path to the store, an absolute one, and a store that was moved: the same shards."""
-    texts = prose(4, 1000)
+    texts = prose(4, 300)
     monkeypatch.chdir(tmp_path)
     build(iter(texts), tokenizer_path, "store")
     before = stamps(tmp_path / "store")
@@ -676,9 +679,9 @@ def test_texts_in_memory_resume_however_the_folder_is_spelled(tokenizer_path, tm
 def test_changed_texts_in_memory_rebuild_what_changed(tokenizer_path, tmp_path):
     """More texts in memory: the new store holds them all, and the old shards that still apply are kept."""
     texts = prose(4, 3000)
-    build(iter(texts), tokenizer_path, tmp_path / "store")
+    build(iter(texts), tokenizer_path, tmp_path / "store", shard_bytes="64KB")
     before = {path.stem for path in (tmp_path / "store/shards").glob("*.json")}
-    store = build(iter([*texts, "more"]), tokenizer_path, tmp_path / "store")
+    store = build(iter([*texts, "more"]), tokenizer_path, tmp_path / "store", shard_bytes="64KB")
     assert len(store) == 3001
     after = {path.stem for path in (tmp_path / "store/shards").glob("*.json")}
     assert len(before - after) <= 1
@@ -687,7 +690,7 @@ def test_changed_texts_in_memory_rebuild_what_changed(tokenizer_path, tmp_path):
 # What a build says.
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_events(corpus, tokenizer_path, tmp_path, workers):
     """The log and the caller's function hear the same story: plan, start, every shard, finished."""
     told: list[Event] = []
@@ -740,7 +743,7 @@ def test_an_error_is_in_the_log(jsonl, tokenizer_path, tmp_path):
     assert "DocumentError" in last["error"]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_watcher_that_raises_stops_the_build(corpus, built, tokenizer_path, tmp_path, workers):
     """An error in the caller's function comes out as it is; the next build goes on from there."""
 
@@ -781,7 +784,7 @@ def test_reading_options_go_with_the_source(jsonl, tokenizer_path, tmp_path):
 
 def test_open_files_do_not_grow(corpus, tokenizer_path, tmp_path):
     """Builds with workers leave no pipe or file open behind."""
-    build(corpus, tokenizer_path, tmp_path / "first", workers=2)
+    build(corpus, tokenizer_path, tmp_path / "first", workers=1)
     before = len(os.listdir("/proc/self/fd"))
     build(corpus, tokenizer_path, tmp_path / "second", workers=2)
     assert len(os.listdir("/proc/self/fd")) <= before

@@ -142,10 +142,10 @@ def test_all_that_happened_is_said(world, place):
 
 
 @PLACES
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_large_file_that_did_not_change(world, place, workers):
     """However its pieces were done."""
-    lines = [json.dumps({"text": f"row {row} {'word ' * (row % 7)}"}) for row in range(2000)]
+    lines = [json.dumps({"text": f"row {row} {'word ' * (row % 7)}"}) for row in range(600)]
     (world.data / "large.jsonl").write_text("\n".join(lines))
     world.options |= {"shard_bytes": "4KB", "workers": workers}
     reasons(world, place)

@@ -10,7 +10,7 @@ import random
 import shutil
 import tempfile
 import time
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tokenmill.encoding.encoder import Encoder
 from tokenmill.events import Event
 from tokenmill.store.facts import info
 
-FILES = 200
+FILES = {"large": 30, "grouped": 80}
 LAYOUTS = {"large": "4KB", "grouped": "40KB"}  # shard_bytes: less than a file, and some ten files
 
 
@@ -88,7 +88,7 @@ def words(number: int, layout: str) -> str:
 
 def write_many(data: Path, layout: str) -> None:
     data.mkdir()
-    for number in range(FILES):
+    for number in range(FILES[layout]):
         (data / f"{number:03d}.txt").write_text(words(number, layout))
 
 
@@ -121,28 +121,28 @@ def only_markers(monkeypatch):
 # What is done to the files, which of them have to be encoded then, and how many shards may be new: one for each that
 # changed; where small files are grouped by their names, a new name may move a border.
 def edit(data: Path, layout: str) -> None:
-    (data / "077.txt").write_text(words(1077, layout))
+    (data / "017.txt").write_text(words(1017, layout))
 
 
 def add(data: Path, layout: str) -> None:
-    (data / "077a.txt").write_text(words(1078, layout))
+    (data / "017a.txt").write_text(words(1018, layout))
 
 
 def delete(data: Path, layout: str) -> None:
-    (data / "120.txt").unlink()
+    (data / "020.txt").unlink()
 
 
 def rename(data: Path, layout: str) -> None:
-    os.rename(data / "031.txt", data / "031a.txt")
+    os.rename(data / "011.txt", data / "011a.txt")
 
 
 def rename_far(data: Path, layout: str) -> None:
-    os.rename(data / "150.txt", data / "005a.txt")
+    os.rename(data / "025.txt", data / "005a.txt")
 
 
 STEPS = [
-    (edit, [1077], "077.txt", {"large": 1, "grouped": 1}),
-    (add, [1078], "077a.txt", {"large": 1, "grouped": 2}),
+    (edit, [1017], "017.txt", {"large": 1, "grouped": 1}),
+    (add, [1018], "017a.txt", {"large": 1, "grouped": 2}),
     (delete, [], None, {"large": 0, "grouped": 1}),
     (rename, [], None, {"large": 0, "grouped": 2}),
     (rename_far, [], None, {"large": 0, "grouped": 3}),
@@ -180,7 +180,7 @@ def test_files_that_did_not_change_are_not_read(folder, tokenizer_path, place):
     """They hold something else by then, which nobody could have told but by reading them."""
     write_many(folder / "data", "grouped")
     paths = sorted((folder / "data").iterdir())
-    mapped = [Mapped(path, b"marker") for path in paths if path.name != "077.txt"]
+    mapped = [Mapped(path, b"marker") for path in paths if path.name != "017.txt"]
     time.sleep(SETTLED_SECONDS)
     how = {"shard_bytes": LAYOUTS["grouped"]}
     build(place, folder, tokenizer_path, **how)
@@ -205,7 +205,7 @@ def test_what_was_encoded_is_taken_from_other_corpora(folder, tokenizer_path, on
     build("cache", folder, tokenizer_path)
     corpus = folder / "another"
     corpus.mkdir()
-    for number in (5, 77, 140):
+    for number in (5, 17, 71):
         shutil.copyfile(folder / "data" / f"{number:03d}.txt", corpus / f"{number % 7}.txt")
     (corpus / "2.txt").write_text(words(1000, "grouped"))
     os.rename(folder / "data", folder / "away")
@@ -472,14 +472,33 @@ class Walk:
         return f"{what} {path.name}"
 
 
-@pytest.mark.parametrize("shard_bytes", ["1KiB", "6KB", "40KB"])
+SIZES = ("1KiB", "6KB", "40KB")  # of shards
+STEPS_OF_A_WALK = 5  # enough for all deeds in one walk or another, with this seed
+SEED = 40
+
+
+def test_walks_do_everything(folder):
+    """In the few steps of the walks below each deed is done, and with any size of shards a file is broken."""
+    done = []
+    for number, (shard_bytes, breaking) in enumerate(product(SIZES, [False, True])):
+        walk = Walk(folder / str(number), f"{shard_bytes} {breaking} {SEED}", breaking)
+        deeds = [walk.step().split()[0] for _ in range(STEPS_OF_A_WALK)]
+        assert ("break" in deeds) == breaking
+        done += deeds
+    assert set(done) == {*Walk.DEEDS.split(), "break", "mend"}
+
+
+@pytest.mark.parametrize("shard_bytes", SIZES)
 @pytest.mark.parametrize("breaking", [False, True], ids=["", "breaking"])
-def test_a_walk(folder, tokenizer_path, shard_bytes, breaking):
+@pytest.mark.parametrize(
+    ("steps", "seed"), [(STEPS_OF_A_WALK, SEED), pytest.param(12, 0, marks=pytest.mark.stress)], ids=["short", "long"]
+)
+def test_a_walk(folder, tokenizer_path, shard_bytes, breaking, steps, seed):
     """Whatever happens, in whatever order: the store in the cache and the one in a folder are what scratch makes."""
-    walk = Walk(folder / "data", f"{shard_bytes} {breaking}", breaking)
+    walk = Walk(folder / "data", f"{shard_bytes} {breaking} {seed}", breaking)
     how = {"shard_bytes": shard_bytes}
     past = []
-    for _ in range(12):
+    for _ in range(steps):
         past.append(walk.step())
         with tempfile.TemporaryDirectory(dir=folder) as name:
             fresh, _ = build("cache", folder, tokenizer_path, cache_dir=name, **how)
@@ -500,7 +519,7 @@ def test_a_walk(folder, tokenizer_path, shard_bytes, breaking):
 
 def rows_of(layout: str) -> list[list[str]]:
     """The lines of each file: documents, bad ones and blank ones."""
-    files, rows = {"several": (7, 9), "one": (1, 300), "gzip": (3, 20)}[layout]
+    files, rows = {"several": (7, 9), "one": (1, 100), "gzip": (3, 20)}[layout]
     chance = random.Random(layout)
     lines = []
     for file in range(files):
@@ -554,7 +573,7 @@ def corpora():
 def test_a_trial_is_the_beginning_of_the_whole(corpora, tokenizer_path, place, layout):
     """Whole documents, the first ones, no more than asked for; and it says that it is a trial."""
     root = corpora / layout
-    how = {"shard_bytes": "4KB" if layout == "one" else "20KB"}
+    how = {"shard_bytes": "2KB" if layout == "one" else "20KB"}
     with tempfile.TemporaryDirectory(dir=root) as name:
         whole, _ = build("cache", root, tokenizer_path, cache_dir=name, **how)
         expected = facts_of(whole)
@@ -564,7 +583,7 @@ def test_a_trial_is_the_beginning_of_the_whole(corpora, tokenizer_path, place, l
     good = ["row" in row for row in rows]
     places = [i for i, is_good in enumerate(good) if is_good]
     assert len(places) == len(documents)
-    for number, limit in enumerate(LIMITS):
+    for number, limit in enumerate(LIMITS if layout == "several" else LIMITS[::2]):
         where = {"out": root / f"out-{number}"} if place == "out" else {}
         trial, _ = build(place, root, tokenizer_path, **how, **limit, **where)
         count = min(

@@ -27,7 +27,9 @@ from tokenmill.cli import main
 pytestmark = pytest.mark.usefixtures("alone")
 
 ROUNDS = int(os.environ.get("TOKENMILL_ROUNDS", "4"))
-ASKING = 8  # processes
+MANY = ROUNDS > 4
+ASKING = 8 if MANY else 4  # processes
+DEATHS = (4 if MANY else 2) * ROUNDS
 HARD_LIMIT = 60.0  # seconds after which anything still running is a hang
 GO_ON = 10.0  # seconds in which another process goes on where one was killed; it is well below one on an idle machine
 
@@ -150,10 +152,10 @@ def receipts(cache: Path) -> dict[str, int]:
 def corpora(tmp_path_factory, tokenizer_path) -> dict[int, tuple[Path, str, int]]:
     """By number of workers: a corpus, and what its store must be."""
     found = {}
-    for workers, documents in ((0, 700), (2, 1000)):
+    for workers, documents in ((0, 200), (2, 300)):
         folder = written(tmp_path_factory.mktemp("corpus") / str(workers), 3, documents)
         out = tmp_path_factory.mktemp("right") / "store"
-        right = tm.build(folder, tokenizer_path, out, shard_bytes="64KB", workers=0, engine="reference")
+        right = tm.build(folder, tokenizer_path, out, shard_bytes="16KB", workers=0, engine="reference")
         found[workers] = (folder, right.fingerprint, right.num_shards)
     return found
 
@@ -163,7 +165,7 @@ def corpora(tmp_path_factory, tokenizer_path) -> dict[int, tuple[Path, str, int]
 def test_processes_that_ask_at_once(workers, kills, corpora, tokenizer_path, tmp_path, monkeypatch, capsys):
     """One builds. Where it is killed in the middle, another goes on from there; all that are left get one whole store."""
     corpus, right, shards = corpora[workers]
-    ask = {"source": corpus, "tokenizer": tokenizer_path, "workers": workers, "shard_bytes": "64KB"}
+    ask = {"source": corpus, "tokenizer": tokenizer_path, "workers": workers, "shard_bytes": "16KB"}
     draw = random.Random(workers + kills)
     rounds = len(range(workers + kills, ROUNDS, 4))
     began, done, turns, killed, longest = time.monotonic(), 0, 0, 0, 0.0
@@ -238,14 +240,14 @@ def killed_at(
 
 def test_the_same_content_in_two_folders(cache, tokenizer_path, tmp_path):
     """One store, whoever comes first; and each knows it by the names of its own files."""
-    folders = [written(tmp_path / name, 2, 150) for name in ("here", "there")]
+    folders = [written(tmp_path / name, 2, 20) for name in ("here", "there")]
     asks = [{"source": folders[number % 2], "tokenizer": tokenizer_path, "workers": 0} for number in range(6)]
     with asking(*asks) as process:
         said = answers(process)
     (store,) = (cache / "stores").iterdir()
     assert [one["path"] for one in said] == [str(store)] * 6
     assert [one["file"] for one in said] == [str(folders[number % 2] / "0.jsonl") for number in range(6)]
-    assert [one["documents"] for one in said] == [300] * 6
+    assert [one["documents"] for one in said] == [40] * 6
     assert leftovers(cache) == []
 
 
@@ -258,7 +260,7 @@ def test_one_who_is_there_first_while_another_puts_its_store_away(cache, tokeniz
         if Path(old).name == "store" and (folder := next(others, None)) is not None:
             ask = {"source": folder, "tokenizer": tokenizer_path, "workers": 0}
             with asking(ask) as process, suppress(subprocess.TimeoutExpired):  # it may have to wait for this one
-                process.wait(3)
+                process.wait(1.5)
         rename(old, new)
 
     monkeypatch.setattr(os, "rename", late)
@@ -270,7 +272,7 @@ def test_one_who_is_there_first_while_another_puts_its_store_away(cache, tokeniz
 
 
 def test_two_tokenizers_at_once(cache, tokenizer_path, tmp_path):
-    corpus = written(tmp_path / "corpus", 2, 100)
+    corpus = written(tmp_path / "corpus", 2, 15)
     specs = [tokenizer_path, "bytes"]
     with asking(*({"source": corpus, "tokenizer": specs[number % 2], "workers": 0} for number in range(6))) as process:
         said = answers(process)
@@ -283,7 +285,7 @@ def test_two_tokenizers_at_once(cache, tokenizer_path, tmp_path):
 
 def test_ranks_that_load_the_same_text(cache, tokenizer_path, tmp_path):
     """As under torchrun: four processes, four parts of the same batches, one store."""
-    corpus = written(tmp_path / "corpus", 2, 60)
+    corpus = written(tmp_path / "corpus", 2, 10)
     ask = {"source": str(corpus), "tokenizer": tokenizer_path}
     with asking(*({**ask, "load": {"rank": rank, "world_size": 4}} for rank in range(4))) as process:
         said = answers(process)
@@ -357,16 +359,16 @@ for turn in range(int(rounds)):
 
 def test_killed_at_any_change_of_the_file_system(tokenizer_path, tmp_path):
     """A corpus grew, and its build dies: the next finishes it, and the one after that finds nothing to do."""
-    corpus = written(tmp_path / "corpus", 3, 12)
+    corpus = written(tmp_path / "corpus", 3, 6)
     ask = {"engine": "reference", "workers": 0, "shard_bytes": "2KB", "progress": "quiet"}
     tm.build(corpus, tokenizer_path, cache_dir=tmp_path / "begun", **ask)
     (corpus / "3.jsonl").write_text('{"text": "one"}\n' * 12)
     right = tm.build(corpus, tokenizer_path, tmp_path / "right", **ask).fingerprint
-    run = [sys.executable, "-c", DIE, *map(str, (corpus, tokenizer_path, tmp_path / "begun", tmp_path, 4 * ROUNDS))]
+    run = [sys.executable, "-c", DIE, *map(str, (corpus, tokenizer_path, tmp_path / "begun", tmp_path, DEATHS))]
     done = subprocess.run(run, capture_output=True, text=True, timeout=10 * HARD_LIMIT)
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(said) == 4 * ROUNDS
+    assert len(said) == DEATHS
     assert [one["died"] for one in said] == [None] * len(said)
     for turn, one in enumerate(said):
         then, again = one["then"], one["again"]

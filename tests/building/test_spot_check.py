@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -56,16 +57,6 @@ def wrong_ids(way: str, reference: tokenizers.Tokenizer, text: str) -> list[int]
     if way == "drops":
         return reference.encode(text, add_special_tokens=False).ids[:-1]
     return reference.encode(text.replace("ß", "ss"), add_special_tokens=False).ids
-
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory, tokenizer_path) -> Path:
-    """A cache in which every engine is proved for the tokenizer, and none was caught yet."""
-    folder = tmp_path_factory.mktemp("proved")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOKENMILL_CACHE", str(folder))
-        assert {verdict.agrees for verdict in tm.load_tokenizer(tokenizer_path).choice.verdicts} == {True}
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -204,8 +195,7 @@ def check_ids(at: str, shown_right: str, shown_wrong: str, right: list[int], wro
     assert shown_right.endswith(" ...") == (start + len(shown[0]) < len(right))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("way", ["drops", "spells"])
+@pytest.mark.parametrize(("way", "workers"), [("drops", 0), ("spells", 0), ("drops", 1)])
 def test_a_wrong_engine_is_caught(tmp_path, tokenizer_path, reference, plant, late, way, workers):
     """The build stops and says where; nothing of it is kept; that engine is not used for this tokenizer again."""
     texts = corpus(tmp_path / "in", WORD[way])
@@ -262,7 +252,7 @@ def test_it_may_be_right_with_another_tokenizer(tmp_path, tokenizer_path, plant)
     assert tm.load_tokenizer(tokenizer_path, engine="gigatoken", special_tokens="text").engine == "gigatoken"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_what_was_published_before_stays(tmp_path, tokenizer_path, reference, plant, late, workers):
     """A good store gets one more file, and with it an engine gone wrong: it stays what it was, and can still grow."""
     texts = corpus(tmp_path / "in")
@@ -339,13 +329,12 @@ SIZES = {
     "one": ["a document"],
     "an empty one": [""],
     "some": [f"document {i}" for i in range(50)],
-    "many": [f"document {i} " * 20 for i in range(3000)],
+    "many": [f"document {i} " * 20 for i in range(600)],
     "only long ones": [f"{i} some words " * 8000 for i in range(3)],  # 100 KB each
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "workers"), [*((size, 0) for size in SIZES), ("one", 1), ("many", 1)])
 def test_every_build_is_sampled(tmp_path, tokenizer_path, size, workers):
     """However small, with any engine but the reference itself."""
     source = write_jsonl(tmp_path / "a.jsonl", SIZES[size])
@@ -360,7 +349,7 @@ def test_the_reference_is_not_held_to_itself(tmp_path, tokenizer_path):
     assert (finished.spot_checked, finished.spot_check_seconds) == (0, 0)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_samples_change_nothing(tmp_path, tokenizer_path, monkeypatch, workers):
     """Looked at or not, many or few: the same bytes, which are the reference's."""
     corpus(tmp_path / "in")
@@ -523,6 +512,7 @@ def dies(self, values):
 GigatokenEngine.encode = dies
 """
     in_workers(monkeypatch, tmp_path, code)
+    monkeypatch.setattr("tokenmill.building.executors.crashes.STRIKES", 1)  # fewer workers die before it is found
     store, finished = build(tmp_path / "*.jsonl", tokenizer_path, tmp_path / "out", workers=1)
     assert store.manifest.quarantined == {"bad json": 1, "crashed the engine": 1}
     assert finished.spot_checked > 0
@@ -560,13 +550,13 @@ def test_a_source_that_changed(tmp_path, tokenizer_path, capsys, change):
 
 
 @pytest.mark.parametrize("kind", ["stdin", "iterable", "limit"])
-def test_a_source_that_is_not_there_to_be_read_again(tmp_path, tokenizer_path, capsys, kind):
+def test_a_source_that_is_not_there_to_be_read_again(tmp_path, tokenizer_path, capsys, monkeypatch, kind):
     """Text that was never in files, and a trial of the first documents."""
     out = tmp_path / "out"
     if kind == "stdin":
-        command = [sys.executable, "-m", "tokenmill.cli", "build", "-", "--format", "lines", "-q", "-o", str(out)]
-        command += ["-t", str(tokenizer_path), "--engine", "reference"]
-        subprocess.run(command, input=b"one\ntwo\n", check=True, capture_output=True, timeout=60)
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"one\ntwo\n")))
+        command = ["build", "-", "--format", "lines", "-q", "-o", str(out)]
+        assert main([*command, "-t", str(tokenizer_path), "--engine", "reference"]) == 0
     elif kind == "iterable":
         build(iter(["one", "two"]), tokenizer_path, out)
     else:
@@ -609,12 +599,12 @@ os.rename(name, name + ".json")
     source = write_jsonl(tmp_path / "a.jsonl", SIZES["many"])
     before = dict(os.environ)
     for engine in ("gigatoken", "reference"):
-        build(source, tokenizer_path, tmp_path / engine, engine=engine, workers=2, shard_bytes="64KB")
+        build(source, tokenizer_path, tmp_path / engine, engine=engine, workers=1, shard_bytes="64KB")
         build(source, tokenizer_path, tmp_path / f"{engine}-inside", engine=engine, max_rows=100)
         tm.load_tokenizer(tokenizer_path, engine).encode("some words")
     assert dict(os.environ) == before
     environments = [json.loads(path.read_text()) for path in seen.glob("*.json")]
-    assert len(environments) >= 2  # a build may be over before its second worker has begun
+    assert len(environments) >= 2  # a worker for each engine
     for found in environments:
         assert tuple(found[name] for name in THREADS) == (values or ("false", "1"))
         assert found["ANYTHING_ELSE"] == "as it was"

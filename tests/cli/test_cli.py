@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,11 @@ def tokenmill(*arguments: object, stdin: bytes = b"", **options) -> subprocess.C
     """Run the command in a process of its own."""
     command = [sys.executable, "-m", "tokenmill.cli", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=120, **options)
+
+
+def give(monkeypatch, stdin: bytes) -> None:
+    """Standard input of this process."""
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin)))
 
 
 @pytest.fixture
@@ -125,20 +131,21 @@ def test_separator(tokenizer_path, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_build_from_standard_input(tokenizer_path, tmp_path, packed):
+def test_build_from_standard_input(tokenizer_path, tmp_path, monkeypatch, capsys, packed):
     """A stream is read as --format says, compressed or not; the same stream again is up to date."""
     lines = b'{"text": "one"}\n{"text": "two"}\n{bad\n'
     stdin = gzip.compress(lines) if packed else lines
-    command = ("build", "-", "--format", "jsonl", "-t", tokenizer_path, "-o", tmp_path / "store", "--json")
+    command = ["build", "-", "--format", "jsonl", "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "--json"]
     ran = tokenmill(*command, stdin=stdin)
     assert ran.returncode == 0, ran.stderr
     facts = json.loads(ran.stdout)
     assert (facts["documents"], facts["quarantined"]) == (2, 1)
     assert tm.open(tmp_path / "store").locate(1) == ("<stdin>", 1)
-    again = tokenmill(*command, stdin=stdin)
-    assert again.returncode == 0
-    assert b"up to date" in again.stderr
-    assert json.loads(again.stdout) == facts
+    give(monkeypatch, stdin)
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "up to date" in err
+    assert json.loads(out) == facts
 
 
 def test_standard_input_needs_a_format(tokenizer_path, tmp_path):
@@ -149,14 +156,15 @@ def test_standard_input_needs_a_format(tokenizer_path, tmp_path):
     assert ran.stdout == b""
 
 
-def test_truncated_standard_input(tokenizer_path, tmp_path):
+def test_truncated_standard_input(tokenizer_path, tmp_path, monkeypatch, capsys):
     """A compressed stream that breaks off is named as what failed."""
     stdin = gzip.compress(b'{"text": "one"}\n' * 5000)
-    command = ("build", "-", "--format", "jsonl", "-t", tokenizer_path, "-o", tmp_path / "store", "--json")
-    ran = tokenmill(*command, stdin=stdin[: len(stdin) // 2])
-    assert ran.returncode == 4
-    assert json.loads(ran.stdout)["failed_files"][0]["file"] == "<stdin>"
-    assert tokenmill(*command, stdin=stdin).returncode == 0
+    command = ["build", "-", "--format", "jsonl", "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "--json"]
+    give(monkeypatch, stdin[: len(stdin) // 2])
+    assert main(command) == 4
+    assert json.loads(capsys.readouterr().out)["failed_files"][0]["file"] == "<stdin>"
+    give(monkeypatch, stdin)
+    assert main(command) == 0
     assert len(tm.open(tmp_path / "store")) == 5000
 
 
@@ -379,24 +387,29 @@ def test_names_of_files_are_escaped_too(tokenizer_path, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_names_that_are_no_text(tokenizer_path, tmp_path, encoding):
+def test_names_that_are_no_text(tokenizer_path, tmp_path, monkeypatch, encoding):
     """A file name of bytes that are not UTF-8, or a terminal that is not: no command fails for it."""
     source = tmp_path / "in"
     source.mkdir()
     with open(os.fsencode(source) + b"/b\xff.jsonl", "w") as out:
         out.write(json.dumps({"text": "naïve 中文"}) + "\n")
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
     name = os.fsdecode(os.fsencode(source) + b"/b\xff.jsonl")
     for command in (
-        ["build", name, "-t", tokenizer_path, "-o", tmp_path / "store"],
-        ["info", tmp_path / "store"],
-        ["info", tmp_path / "store", "--json"],
-        ["show", tmp_path / "store"],
-        ["show", tmp_path / "store", "--json"],
-        ["verify", tmp_path / "store"],
+        ["build", name, "-t", str(tokenizer_path), "-o", str(tmp_path / "store")],
+        ["info", str(tmp_path / "store")],
+        ["info", str(tmp_path / "store"), "--json"],
+        ["show", str(tmp_path / "store")],
+        ["show", str(tmp_path / "store"), "--json"],
+        ["verify", str(tmp_path / "store")],
     ):
-        ran = tokenmill(*command, env=environment)
-        assert ran.returncode == 0, ran.stderr.decode(errors="replace")[-400:]
+        with monkeypatch.context() as patch:
+            for stream in ("stdout", "stderr"):
+                patch.setattr(sys, stream, TextIOWrapper(BytesIO(), encoding=encoding, write_through=True))
+            assert main(command) == 0, sys.stderr.buffer.getvalue()[-400:]
+            written = sys.stdout.buffer.getvalue()
+        assert written.decode(encoding)
+    ran = tokenmill("show", tmp_path / "store", env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert ran.returncode == 0, ran.stderr.decode(errors="replace")[-400:]
 
 
 def test_verify(store, capsys):
@@ -471,7 +484,7 @@ def test_bench(tmp_path, tokenizer_path):
     table = bench_table(result)
     assert all(row["engine"] in table for row in result["engines"])
     assert "build of 37.5 kB" in table
-    assert tokenmill("bench", "-", "-t", tokenizer_path, cwd=tmp_path).returncode == 2
+    assert main(["bench", "-", "-t", str(tokenizer_path)]) == 2
 
 
 # What it costs to ask.
@@ -505,21 +518,22 @@ def test_public_names():
         _ = tm.nonsense
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.lines.txt", "a.parquet", "a.csv"])
-def test_a_build_does_not_import_pandas(tokenizer_path, tmp_path, name):
-    """It is installed here, and Arrow would import it, into every worker, for the asking."""
-    path = tmp_path / name
-    if name == "a.parquet":
-        pq.write_table(pa.table({"text": ["one", "two"]}), path)
-    else:
-        path.write_text({"a.jsonl": '{"text": "one"}\n\nbad\n', "a.csv": "text\none\n"}.get(name, "one\n\ntwo\n"))
-    code = (
-        "import sys, tokenmill as tm; tm.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=0, progress='quiet',"
-        " format=sys.argv[4]); sys.exit('pandas' in sys.modules)"
-    )
+def test_a_build_does_not_import_pandas(tokenizer_path, proved, tmp_path, monkeypatch):
+    """It is installed here, and Arrow would import it, into every worker, for the asking. No format asks for it."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(proved))  # the engines need no trial
+    pq.write_table(pa.table({"text": ["one", "two"]}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\nbad\n')
+    (tmp_path / "a.csv").write_text("text\none\n")
+    for name in ("a.txt", "a.lines.txt"):
+        (tmp_path / name).write_text("one\n\ntwo\n")
+    code = """
+import sys, tokenmill as tm
+for name in ("a.jsonl", "a.txt", "a.lines.txt", "a.parquet", "a.csv"):
     format = "lines" if "lines" in name else "auto"
-    arguments = [sys.executable, "-c", code, str(path), str(tokenizer_path), str(tmp_path / "store"), format]
-    for out in ("first", "second"):  # the first may have to get to know the tokenizer
-        arguments[5] = str(tmp_path / out)
-        ran = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    tm.build(name, sys.argv[1], f"store-{name}", workers=0, progress="quiet", format=format)
+    if "pandas" in sys.modules:
+        sys.exit(f"a build of {name} imports pandas")
+"""
+    command = [sys.executable, "-c", code, str(tokenizer_path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr

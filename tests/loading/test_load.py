@@ -146,7 +146,7 @@ def test_batches_are_frozen(packed):
     assert [hashed(whole([loader.batch(step)]))[:16] for step in (0, 1, 4, 10**9)] == GOLDEN
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_every_pass_is_that_of_the_contract(views, data):
     """Every row once an epoch, in the order of the seed, whatever divides what; over two passes, on all ranks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pytest
 from packing_reference import numbered, spread, write_store
@@ -20,8 +21,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def texts(tmp_path, monkeypatch):
+def texts(tmp_path, monkeypatch, proved):
     """A folder of JSON lines, and a cache of its own."""
+    shutil.copytree(proved, tmp_path / "cache")
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "data"
     folder.mkdir()

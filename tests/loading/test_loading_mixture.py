@@ -82,7 +82,7 @@ WHOLE = st.lists(st.integers(0, 40), min_size=1, max_size=8)
 DECIMAL = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(weights=(WHOLE | DECIMAL).filter(any))
 def test_every_source_is_within_a_row_of_its_share_at_every_sample(views, weights):
     exact = [Fraction(str(weight)) for weight in weights]
@@ -156,7 +156,7 @@ def test_a_weight_of_zero_is_never_drawn(views, tmp_path):
     assert tm.load(mixture, 4).progress()["epochs"] == {"web": 0.0, "code": 0.0, "empty": 0.0}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(weights=st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), size=st.integers(1, 9))
 def test_counts_are_those_of_the_rows_that_come(views, weights, size):
     mixture = tm.mix({name: (view, weight) for (name, view), weight in zip(views.items(), weights, strict=True)})

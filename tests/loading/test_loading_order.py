@@ -39,7 +39,7 @@ def test_every_row_once_for_every_small_count():
             assert is_permutation(epoch_of(count, seed=count % 7, epoch=epoch), count), (count, epoch)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(count=st.integers(1, 5000), seed=SEEDS, epoch=st.integers(0, 2**40))
 def test_every_row_once(count, seed, epoch):
     assert is_permutation(epoch_of(count, seed, epoch), count)
@@ -172,7 +172,7 @@ def test_each_of_seed_epoch_and_count_makes_another_order():
 # --- the endless sequence -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), count=st.integers(1, 40), seed=SEEDS, shuffle=st.booleans())
 def test_rows_over_the_ends_of_epochs_are_those_of_each_place(data, count, seed, shuffle):
     order = Order(count, seed, shuffle=shuffle)  # one for all spans: what it keeps must not show

@@ -24,7 +24,7 @@ LOADING = """
 import sys
 sys.modules["torch"] = None  # quicker to start, and batches are the same
 import tokenmill as tm
-loader = tm.load(sys.argv[1], 2, tokenizer=sys.argv[2], seq_len=32)
+loader = tm.load(sys.argv[1], 2, tokenizer=tm.load_tokenizer(sys.argv[2], "reference"), seq_len=32)
 print(loader.fingerprint, *(loader.batch(step)["input_ids"].tolist() for step in range(8)), sep="\\n")
 """
 

@@ -156,7 +156,7 @@ def test_a_state_of_another_version_is_refused(view, version):
 # --- going on -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_the_run_goes_on_at_the_next_sample(view, data):
     """However often it is stopped, wherever in an epoch, on how many ranks, and with batches so many times larger or smaller."""
@@ -175,7 +175,7 @@ def test_the_run_goes_on_at_the_next_sample(view, data):
     assert found == list(islice(samples(30, seed, shuffle), len(found)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_passes_go_on_too(view, data):
     """With epochs: stopped anywhere, the rest of the pass comes, then the next one; each row once an epoch."""

@@ -184,7 +184,7 @@ def options(draw, length, strategy=None):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rows_and_figures_are_those_of_the_contract(strategy, data):
     length, documents, cuts = data.draw(corpora())
     o = data.draw(options(length, strategy))
@@ -230,7 +230,7 @@ def test_every_layout_with_every_look(strategy):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fields_and_dtype_choose_what_is_made_and_change_no_value(data):
     length, documents, cuts = data.draw(corpora(lengths=(1, 3, 5)))
     o = data.draw(options(length))
@@ -245,7 +245,7 @@ def test_fields_and_dtype_choose_what_is_made_and_change_no_value(data):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_where_shards_end_changes_nothing(data):
     """Rows that cross shards are the rows of a store of one shard, and so are the figures."""
     length, documents, cuts = data.draw(corpora(lengths=(2, 3, 8)))
@@ -259,7 +259,7 @@ def test_where_shards_end_changes_nothing(data):
 
 
 @given(st.integers(0, 40), st.integers(1, 12), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_how_many_rows_concat_and_windows_have_by_the_formula(n, length, data):
     step = data.draw(st.integers(1, length))
     want = {
@@ -273,7 +273,7 @@ def test_how_many_rows_concat_and_windows_have_by_the_formula(n, length, data):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_each_token_is_learned_once_for_each_way_to_learn_it(data):
     """With "overlap" left out, concat's labels are the stream: shifted, all but its first token, each exactly once."""
     length, documents, cuts = data.draw(corpora(lengths=(1, 2, 5, 8)))

@@ -65,7 +65,7 @@ def in_files(documents, counts, shards=2):
     st.sampled_from(STRATEGIES),
     st.integers(0, 3),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_sides_are_disjoint_and_whole_when_shares_make_one(lengths, parts, whole, strategy, seed):
     total = sum(parts) + (0 if whole else 3)
     shares = {f"part{i}": part / total for i, part in enumerate(parts)}
@@ -145,7 +145,7 @@ def test_a_document_keeps_its_side_when_ids_become_wider(store, documents, tmp_p
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_rows_and_figures_of_a_side_are_those_of_its_documents_alone(strategy, data):
     """Nothing of the other side comes near a row: not a token, not a label, not a figure."""
     documents = numbered(data.draw(st.lists(st.integers(1, 11), max_size=14)))

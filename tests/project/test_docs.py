@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from pages import run_page, run_script
 
 import tokenmill
 from tokenmill.cli import parser
@@ -54,7 +52,7 @@ def test_public_names_are_these():
         assert name in dir(tokenmill)
 
 
-def test_readme_examples_run(tmp_path, tokenizer_path):
+def test_readme_examples_run(tmp_path, tokenizer_path, proved):
     """Every bash and Python block of the README, in order, as it stands, in a folder with the files it speaks of."""
     (tmp_path / "data").mkdir()
     for part in range(2):
@@ -62,58 +60,36 @@ def test_readme_examples_run(tmp_path, tokenizer_path):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "data" / f"part-{part}.jsonl").write_text(lines)
     shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
-    blocks = re.findall(r"```(bash|python)\n(.*?)```", README, re.DOTALL)
-    assert {kind for kind, _ in blocks} == {"bash", "python"}
-    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
-    source = []
-    for kind, block in blocks:
-        if kind == "python":
-            source.append(block)
-            continue
-        for line in block.splitlines():
-            program, *arguments = shlex.split(line, comments=True)
-            assert program == "tokenmill"
-            run = [sys.executable, "-m", "tokenmill.cli", *arguments]
-            subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True)
-    subprocess.run([sys.executable, "-c", "\n".join(source)], cwd=tmp_path, env=environment, check=True, timeout=60)
+    shutil.copytree(proved, tmp_path / "cache")
+    run_page(README, tmp_path)
     assert len(tokenmill.open(tmp_path / "from-python")) == 1000
     assert len(tokenmill.open(tmp_path / "trial")) == 40
 
 
-def test_tokenizers_page_runs(tmp_path, tokenizer_path):
+def test_tokenizers_page_runs(tmp_path, tokenizer_path, proved):
     """The Python of docs/tokenizers.md, as it stands."""
     shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
     page = (ROOT / "docs" / "tokenizers.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
     block += 'assert tokenizer.decode(ids) == "Hello world"\n'
     block += 'assert tm.load_tokenizer("bytes").encode("é").tolist() == [195, 169]\n'
-    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+    shutil.copytree(proved, tmp_path / "cache")
+    run_script(block, tmp_path)
 
 
-def test_cache_page_runs(tmp_path, tokenizer_path):
+def test_cache_page_runs(tmp_path, tokenizer_path, proved):
     """The bash and Python of docs/cache.md, as they stand."""
     (tmp_path / "data").mkdir()
     for part in range(2):
         lines = (json.dumps({"title": f"Title {i}", "text": f"Document {i} of {part}."}) for i in range(20))
         (tmp_path / "data" / f"{part}.jsonl").write_text("\n".join(lines))
     shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
-    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
-    page = (ROOT / "docs" / "cache.md").read_text("utf-8")
-    (bash,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    (python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    said = []
-    for line in bash.splitlines():
-        program, *arguments = shlex.split(line, comments=True)
-        assert program == "tokenmill"
-        run = [sys.executable, "-m", "tokenmill.cli", *arguments]
-        ran = subprocess.run(run, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True)
-        said.append(ran.stdout + ran.stderr)
+    shutil.copytree(proved, tmp_path / "cache")
+    python = "assert len(store) == 40 and len(trial) == 10 and store.path.parts[-2] == 'stores'\n"
+    said = run_page((ROOT / "docs" / "cache.md").read_text("utf-8"), tmp_path, python).said
     assert ["up to date" in text for text in said[:3]] == [False, True, False]
     assert "text_field: was 'text', now 'title'" in said[2]
     assert "1 store" in said[3]
-    python += "assert len(store) == 40 and len(trial) == 10 and store.path.parts[-2] == 'stores'\n"
-    subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True, timeout=60)
 
 
 def test_packing_page_runs(tmp_path, tokenizer_path):
@@ -123,8 +99,7 @@ def test_packing_page_runs(tmp_path, tokenizer_path):
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     block += "assert batch['input_ids'].shape == (2, 2048)\n"
     block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
-    environment = {**os.environ, "TOKENMILL_CACHE": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True, timeout=60)
+    run_script(block, tmp_path)
 
 
 def test_makefile_is_what_the_readme_and_ci_call():

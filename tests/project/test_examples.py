@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +51,10 @@ def store(tmp_path_factory):
     return tm.build(texts, "bytes", tmp_path_factory.mktemp("examples") / "store", eos=10, workers=0, progress="quiet")
 
 
-def run(folder, store, *more, processes=1, program=(str(EXAMPLES / "train_gpt.py"),)):
-    """Run the example in a folder, checkpoints in run/. Losses and perplexities by step, the output, the exit code."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=2"]
-    command = [sys.executable, *(torchrun if processes == 2 else ()), *program, *RUN]
-    before = set(folder.glob("results/*.csv"))
+def run(folder, store, *program, more=()):
+    """Run the example in a folder by a command, checkpoints in run/. What its log says, the output, the exit code."""
     ended = subprocess.run(
-        [*command, "--pretokenized", str(store.path), "--checkpoint", "run", *more],
+        [sys.executable, *program, *RUN, "--pretokenized", str(store.path), "--checkpoint", "run", *more],
         cwd=folder,
         env={**os.environ, **ONE_THREAD},
         capture_output=True,
@@ -63,69 +62,26 @@ def run(folder, store, *more, processes=1, program=(str(EXAMPLES / "train_gpt.py
         timeout=120,
     )
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-    (log,) = set(folder.glob("results/*.csv")) - before
+    return *logged(folder), ended.stdout, ended.returncode
+
+
+def run_here(folder, store, example, *more):
+    """The same in this process, which has imported PyTorch already; what the log says and the output."""
+    with chdir(folder), redirect_stdout(StringIO()) as out:
+        example.train(
+            example.arguments([*RUN, "--pretokenized", str(store.path), "--checkpoint", "run", *more]),
+        )
+    return *logged(folder), out.getvalue()
+
+
+def logged(folder):
+    """Losses and perplexities by step, of the last run in a folder."""
+    log = max(folder.glob("results/*.csv"))
     with log.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     losses = {int(row["step"]): float(row["loss"]) for row in rows}
     scores = {int(row["step"]): float(row["eval_perplexity"]) for row in rows if row["eval_perplexity"]}
-    return losses, scores, ended.stdout, ended.returncode
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, store):
-    """A run of one process that nothing interrupts."""
-    return run(tmp_path_factory.mktemp("whole"), store)
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory, store):
-    """The folder of a run that was killed between its second and its third checkpoint, and its losses."""
-    folder = tmp_path_factory.mktemp("killed")
-    losses, _, _, code = run(folder, store, program=("-c", KILLED, str(EXAMPLES / "train_gpt.py")))
-    assert code == -signal.SIGKILL
-    assert [path.name for path in sorted((folder / "run").glob("step-*"))] == ["step-00000020.pt", "step-00000040.pt"]
-    return folder, losses
-
-
-def assert_near(losses, whole):
-    assert losses == pytest.approx({step: whole[step] for step in losses}, abs=1e-4)
-
-
-def test_it_learns_more_than_frequencies(store, whole):
-    losses, scores, output, code = whole
-    assert code == 0
-    counts = np.bincount(np.concatenate(list(store)))
-    shares = counts[counts > 0] / counts.sum()
-    entropy = -float((shares * np.log(shares)).sum())
-    assert list(losses) == list(range(1, STEPS + 1))
-    last = np.mean([losses[step] for step in range(STEPS - 9, STEPS + 1)])
-    assert last < 0.5 * entropy < losses[1]
-    assert list(scores) == [40, 80]
-    assert scores[80] < math.exp(0.5 * entropy)  # documents it was not trained on
-    assert output.count("goes on:") == 2
-
-
-def test_killed_and_resumed_it_goes_on_with_the_very_same_losses(tmp_path, store, whole, killed):
-    folder, before = killed
-    shutil.copytree(folder / "run", tmp_path / "run")
-    after, scores, output, _ = run(tmp_path, store, "--resume")
-    assert list(before) == list(range(1, 61))
-    assert list(after) == list(range(41, STEPS + 1))
-    assert before | after == whole[0]
-    assert scores[80] == whole[1][80]
-    assert output.split("goes on:")[1:] == whole[2].split("goes on:")[1:]
-
-
-@pytest.mark.stress
-def test_two_processes_in_parts_lose_what_one_does_and_one_resumes_them(tmp_path, store, whole):
-    losses, scores, _, _ = run(tmp_path, store, "--accumulate", "2", processes=2)
-    assert list(losses) == list(range(1, STEPS + 1))
-    assert_near(losses, whole[0])
-    assert scores[40] == pytest.approx(whole[1][40], rel=1e-3)
-    (tmp_path / "run" / "step-00000080.pt").unlink()
-    losses, _, _, _ = run(tmp_path, store, "--resume")
-    assert list(losses) == list(range(61, STEPS + 1))
-    assert_near(losses, whole[0])
+    return losses, scores
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +93,65 @@ def example():
     torch.set_num_threads(1)
     yield module
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, store, example):
+    """A run of one process that nothing interrupts."""
+    return run_here(tmp_path_factory.mktemp("whole"), store, example)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, store):
+    """The folder of a run that was killed between its second and its third checkpoint, and its losses."""
+    folder = tmp_path_factory.mktemp("killed")
+    losses, _, _, code = run(folder, store, "-c", KILLED, str(EXAMPLES / "train_gpt.py"))
+    assert code == -signal.SIGKILL
+    assert [path.name for path in sorted((folder / "run").glob("step-*"))] == ["step-00000020.pt", "step-00000040.pt"]
+    return folder, losses
+
+
+def assert_near(losses, whole):
+    assert losses == pytest.approx({step: whole[step] for step in losses}, abs=1e-4)
+
+
+def test_it_learns_more_than_frequencies(store, whole):
+    losses, scores, output = whole
+    counts = np.bincount(np.concatenate(list(store)))
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -float((shares * np.log(shares)).sum())
+    assert list(losses) == list(range(1, STEPS + 1))
+    last = np.mean([losses[step] for step in range(STEPS - 9, STEPS + 1)])
+    assert last < 0.5 * entropy < losses[1]
+    assert list(scores) == [40, 80]
+    assert scores[80] < math.exp(0.5 * entropy)  # documents it was not trained on
+    assert output.count("goes on:") == 2
+
+
+def test_killed_and_resumed_it_goes_on_with_the_very_same_losses(tmp_path, store, example, whole, killed):
+    folder, before = killed
+    shutil.copytree(folder / "run", tmp_path / "run")
+    after, scores, output = run_here(tmp_path, store, example, "--resume")
+    assert list(before) == list(range(1, 61))
+    assert list(after) == list(range(41, STEPS + 1))
+    assert before | after == whole[0]
+    assert scores[80] == whole[1][80]
+    assert output.split("goes on:")[1:] == whole[2].split("goes on:")[1:]
+
+
+@pytest.mark.stress
+def test_two_processes_in_parts_lose_what_one_does_and_one_resumes_them(tmp_path, store, whole):
+    program = str(EXAMPLES / "train_gpt.py")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=2"]
+    losses, scores, _, _ = run(tmp_path, store, *torchrun, program, more=["--accumulate", "2"])
+    assert list(losses) == list(range(1, STEPS + 1))
+    assert_near(losses, whole[0])
+    assert scores[40] == pytest.approx(whole[1][40], rel=1e-3)
+    (tmp_path / "run" / "step-00000080.pt").unlink()
+    losses, _, _, code = run(tmp_path, store, program, more=["--resume"])
+    assert code == 0
+    assert list(losses) == list(range(61, STEPS + 1))
+    assert_near(losses, whole[0])
 
 
 def test_documents_of_a_row_are_read_alone(example):
@@ -205,8 +220,15 @@ def test_an_empty_side_is_refused(example, store):
         example.split(tm.pack(store, 32), 1e-6)
 
 
-def test_the_notebook_runs(tmp_path):
-    """Its code cells, in order, in one fresh Python; they must be plain Python, and come without outputs."""
+def test_the_notebook_runs(tmp_path, real_texts):
+    """Its code cells, in order, in one fresh Python; they must be plain Python, and come without outputs.
+
+    Some modules stand for the whole standard library, and bytes for the demo's tokens: a model of few ids is quick to train.
+    """
+    (tmp_path / "lib").mkdir()
+    for number, text in enumerate(text for text in real_texts if 2_000 < len(text) < 30_000):
+        if number < 40:
+            (tmp_path / "lib" / f"{number:02}.py").write_text(text, "utf-8")
     notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text("utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
@@ -214,7 +236,10 @@ def test_the_notebook_runs(tmp_path):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
     (tmp_path / "cells.json").write_text(json.dumps(["".join(cell["source"]) for cell in cells]))
     program = """
-import json
+import json, sysconfig
+import tokenmill.demo_data
+sysconfig.get_path = lambda name: "lib"
+tokenmill.demo_data.demo_tokenizer = lambda: "bytes"
 names = {"__name__": "__main__"}
 for number, cell in enumerate(json.load(open("cells.json"))):
     exec(compile(cell, f"cell {number}", "exec"), names)

@@ -170,7 +170,7 @@ cuttings = st.lists(st.integers(1, 600), max_size=8, unique=True)
 sizes = st.integers(1, 300)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(words.map(lambda t: json.dumps({"text": t})), st.sampled_from(["", " ", "{", '{"a": 1}']))),
        line_ends, st.booleans(), cuttings, sizes, sizes)  # fmt: skip
 def test_json_lines_in_any_pieces(folder, lines, end, ended, cuts, piece_bytes, block_bytes):
@@ -184,7 +184,7 @@ def test_json_lines_in_any_pieces(folder, lines, end, ended, cuts, piece_bytes, 
     assert whole[0] == [json.loads(line)["text"] for line in lines if line.startswith('{"text"')]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(words), line_ends, st.booleans(), cuttings, sizes, sizes)
 def test_lines_in_any_pieces(folder, lines, end, ended, cuts, piece_bytes, block_bytes):
     """Any cutting of a file of lines gives the same documents and rows."""
@@ -197,7 +197,7 @@ def test_lines_in_any_pieces(folder, lines, end, ended, cuts, piece_bytes, block
     assert whole[0] == [line for line in lines if line]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(words), st.sampled_from(["\n\n", "ab", "---", "中", "\n<|doc|>\n", "\x00"]), sizes, sizes)
 def test_separated_text_in_any_pieces(folder, texts, separator, piece_bytes, block_bytes):
     """Any separator, also one that overlaps itself, gives the same documents in the pieces `split` makes."""
@@ -211,7 +211,7 @@ def test_separated_text_in_any_pieces(folder, texts, separator, piece_bytes, blo
     assert in_parts(source, piece_bytes, block_bytes)[:2] == whole[:2]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(words, max_size=30), st.integers(1, 9), st.integers(1, 4000), sizes)
 def test_parquet_in_any_pieces(folder, texts, rows, piece_bytes, block_bytes):
     """Any grouping of row groups gives the same documents and rows."""
@@ -221,7 +221,7 @@ def test_parquet_in_any_pieces(folder, texts, rows, piece_bytes, block_bytes):
     assert in_parts(source, piece_bytes, block_bytes) == (texts, len(texts), [])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(words, max_size=30), st.integers(1, 9), st.booleans(), st.integers(1, 4000), sizes)
 def test_arrow_in_any_pieces(folder, texts, rows, stream, piece_bytes, block_bytes):
     """Any grouping of record batches gives the same documents and rows; a stream stays whole."""
@@ -231,7 +231,7 @@ def test_arrow_in_any_pieces(folder, texts, rows, stream, piece_bytes, block_byt
     assert in_parts(source, piece_bytes, block_bytes) == (texts, len(texts), [])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.text(st.sampled_from('ab ,"\n\r\t中'), max_size=12), max_size=15), st.integers(8, 300), st.booleans()
 )

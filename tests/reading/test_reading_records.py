@@ -42,7 +42,7 @@ def records(data: bytes, delimiter: bytes, cuts: list[int], block_bytes: int, lo
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     few_letters,
     delimiters.filter(splittable),
@@ -66,7 +66,7 @@ def test_any_ranges_give_every_record_once(data, delimiter, cuts, block_bytes, l
     assert records(data, delimiter, cuts, block_bytes, long_bytes) == expected(data, delimiter)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=300), st.binary(min_size=1, max_size=3).filter(splittable), st.integers(1, 64), st.data())
 def test_any_bytes_cut_anywhere(data, delimiter, block_bytes, draw):
     """The same for bytes of every value, also where delimiters are as common as other bytes."""
@@ -75,7 +75,7 @@ def test_any_bytes_cut_anywhere(data, delimiter, block_bytes, draw):
     assert records(data, delimiter, cuts, block_bytes, BOUNDLESS) == expected(data, delimiter)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(few_letters, delimiters, st.integers(1, 50), st.integers(5, 60))
 @example(b"xaaax", b"aa", 1, 5)
 @example(b"aaaaaaa", b"aa", 3, 5)

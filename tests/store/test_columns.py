@@ -330,7 +330,7 @@ def test_a_manifest_with_impossible_columns_is_damaged(folder, columns):
 # Reuse.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(st.lists(st.integers(1, 60_000), max_size=4), max_size=4), min_size=1, max_size=4), st.data())
 def test_pieces_are_copied_with_all_their_columns(tmp_path_factory, pieces, data):
     """Pieces of a finished shard, in any order, make the shard that their documents make."""

@@ -81,7 +81,7 @@ def follow(writer: ShardWriter, dtype, steps) -> list[list[int]]:
 
 
 @given(scripts())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_shard_holds_exactly_what_was_appended(script):
     """After any appends, marks and rollbacks, plain numpy, the store and the check all see the same documents."""
     dtype, steps = script
@@ -109,7 +109,7 @@ def test_a_shard_holds_exactly_what_was_appended(script):
 
 
 @given(st.lists(ids16, max_size=5), st.lists(ids16, max_size=5), st.lists(ids16, min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_was_rolled_back_leaves_no_trace(kept, undone, more):
     """A shard with a rollback in its past is the same files, bit for bit, as one without."""
     with tempfile.TemporaryDirectory() as name:

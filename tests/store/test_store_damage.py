@@ -16,6 +16,7 @@ from tokenmill.errors import CorruptError, MissingStoreError, StoreError, Tokenm
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.io.checked_lines import damaged_lines
 from tokenmill.store.facts import info
+from tokenmill.store.integrity import verify_store
 from tokenmill.store.manifest import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
@@ -72,7 +73,7 @@ def snapshot(store: Path) -> dict[str, tuple[int, int, bytes]]:
 
 def found_by_both(store: Path, capsys) -> list[tuple[str, str | None]]:
     """What verify finds, which must be the same by Python and by command line: (file, shard)."""
-    damages = tm.store.verify_store(store)
+    damages = verify_store(store)
     assert main(["verify", str(store)]) == (3 if damages else 0)
     printed = capsys.readouterr().out
     assert all(damage.file in printed for damage in damages)
@@ -107,14 +108,14 @@ def test_every_bit_counts(pristine, tmp_path, kind):
     corpus = tmp_path / "one.jsonl"
     corpus.write_text('{"text": "a"}\n{"text": "to be"}\n')
     store = tmp_path / "store"
-    tm.build(corpus, pristine / "tokenizer", store, progress="quiet")
+    tm.build(corpus, pristine / "tokenizer", store, engine="reference", progress="quiet")
     path = store / kind.replace("%s", shard_name(store, 0))
     clean = path.read_bytes()
     unnoticed = []
     for byte in range(len(clean)):
         flip(path, byte, byte % 8)
         try:
-            noticed = tm.store.verify_store(store)
+            noticed = verify_store(store)
         except StoreError:
             noticed = True
         if not noticed:
@@ -336,7 +337,8 @@ def test_a_build_never_takes_a_damaged_receipt_for_true(own_source, tmp_path):
     (source / "3.jsonl").write_text('{"text": "one more"}\n')
     tokenizer = tmp_path / "tokenizer"
     shutil.copytree(store / "tokenizer", tokenizer)
-    expected = tm.build(source, tokenizer, tmp_path / "fresh", shard_bytes="4KB", progress="quiet")
+    how = {"engine": "reference", "shard_bytes": "4KB", "workers": 0, "progress": "quiet"}
+    expected = tm.build(source, tokenizer, tmp_path / "fresh", **how)
     places = [tuple(expected.locate(i)) for i in range(len(expected))]
     state = tmp_path / "state"
     shutil.copytree(store, state)
@@ -346,7 +348,7 @@ def test_a_build_never_takes_a_damaged_receipt_for_true(own_source, tmp_path):
         shutil.copytree(state, store)
         flip(receipt, byte)
         try:
-            built = tm.build(source, tokenizer, store, shard_bytes="4KB", workers=0, progress="quiet")
+            built = tm.build(source, tokenizer, store, **how)
             same = built.fingerprint == expected.fingerprint
             if not same or places != [tuple(built.locate(i)) for i in range(len(built))]:
                 wrong.append((clean[max(0, byte - 10) : byte + 10], "another store"))

@@ -7,35 +7,54 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest import mock
+
+from tokenmill.cli import main
 
 
 class Ran(dict[str, str]):
-    """What each command of a page printed, by its arguments: standard output, and in `errors` standard error."""
+    """What each command of a page printed, by its arguments: standard output, and in `errors` standard error.
+
+    `said` has both, a text for each command in the order of the page.
+    """
 
     def __init__(self) -> None:
         self.errors: dict[str, str] = {}
+        self.said: list[str] = []
 
 
 def run_page(page: str, folder: Path, more: str = "") -> Ran:
-    """Run a page's commands in order, then its Python as one script, with `more` behind it; any failure is an AssertionError."""
+    """Run a page's commands in order, then its Python as one script, with `more` behind it; any failure is an AssertionError.
+
+    The cache is `folder / "cache"`. Commands run in this process, which saves the start of many; the script in one of its own.
+    """
     blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)
     assert {kind for kind, _ in blocks} == {"bash", "python"}
-    environment = {**os.environ, "TOKENMILL_CACHE": str(folder / "cache")}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *arguments]
-        ran = subprocess.run(command, cwd=folder, env=environment, timeout=60, capture_output=True, text=True)
-        assert ran.returncode == 0, f"{arguments}: {ran.stderr}"
-        return ran
-
+    cache = {"TOKENMILL_CACHE": str(folder / "cache")}
     told = Ran()
     for block in (block for kind, block in blocks if kind == "bash"):
         for line in block.splitlines():
             program, *arguments = shlex.split(line, comments=True)
             assert program == "tokenmill"
-            ran = run("-m", "tokenmill.cli", *arguments)
+            out, err = StringIO(), StringIO()
+            with chdir(folder), mock.patch.dict(os.environ, cache), redirect_stdout(out), redirect_stderr(err):
+                code = main(arguments)
+            assert code == 0, f"{arguments}: {err.getvalue()}"
             name = " ".join(arguments)
-            told[name], told.errors[name] = told.get(name, "") + ran.stdout, told.errors.get(name, "") + ran.stderr
-    run("-c", "\n".join([*(block for kind, block in blocks if kind == "python"), more]))
+            told[name] = told.get(name, "") + out.getvalue()
+            told.errors[name] = told.errors.get(name, "") + err.getvalue()
+            told.said.append(out.getvalue() + err.getvalue())
+    script = "\n".join([*(block for kind, block in blocks if kind == "python"), more])
+    run_script(script, folder)
     return told
+
+
+def run_script(script: str, folder: Path) -> None:
+    """Run some Python of a page in a folder, with a cache there."""
+    environment = {**os.environ, "TOKENMILL_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, cwd=folder, env=environment, timeout=60, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
