@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import json
 import os
 import shutil
@@ -33,15 +31,6 @@ def _own_cache(tmp_path_factory, worker_id="master"):
     """Nothing is learned from, or left in, the user's own cache."""
     patch = pytest.MonkeyPatch()
     patch.setenv("TOKENMILL_CACHE", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _versions_are_read_once():
-    """A build asks dozens of times which version of a package this is: a third of its time, where it has little text."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
     yield
     patch.undo()
 

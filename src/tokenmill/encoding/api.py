@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from typing import Any
 
 from tokenmill.encoding.definition import SPECIALS, Definition
-from tokenmill.encoding.engines import ENGINES, make_reference
+from tokenmill.encoding.engines import ENGINES, installed_version, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define, find
 from tokenmill.encoding.tokenizer import Tokenizer
@@ -95,7 +94,9 @@ def _with_usual_names(special: dict[str, str], added: dict[str, int]) -> dict[st
 
 def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     """What a tokenizer's files say, from the cache if the same content was parsed before."""
-    key = hashlib.sha256(f"{version('tokenmill')} {version('tokenizers')} {policy} {found.kind}".encode())
+    key = hashlib.sha256(
+        f"{installed_version('tokenmill')} {installed_version('tokenizers')} {policy} {found.kind}".encode()
+    )
     contents = found.definition.contents() if found.definition is not None else found.files
     for name, content in sorted({**contents, "special": json.dumps(found.special, sort_keys=True).encode()}.items()):
         key.update(f"{name} {len(content)} ".encode())

@@ -125,6 +125,7 @@ class Supervisor:
         if worker.ready and self._host.is_too_large(worker):
             self._emit(WorkerRecycled(pid=worker.pid))
             worker.retiring = True
+            worker.silent = worker.stuck = 0.0
             # Its successor starts when it is gone, so that their memory does not add up.
             self._host.send(worker, {"stop": True})
             return
@@ -171,8 +172,8 @@ class Supervisor:
         Pass at most a second at a time, whatever the clock says: after a computer slept, workers get their time anew.
         """
         for worker in list(self.workers):
-            if not worker.unfinished and worker.ready:
-                continue
+            if worker.ready and not (worker.running or worker.unfinished or worker.retiring):
+                continue  # it owes no answer
             worker.silent += seconds
             worker.stuck += seconds
             silent_limit = SILENT_LIMIT if worker.ready else SILENT_LIMIT_AT_START

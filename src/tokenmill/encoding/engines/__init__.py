@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,16 @@ def engine_traits(name: str) -> EngineTraits:
 
 def engine_version(name: str) -> str:
     """The version of an engine's library, or "" if it is not installed."""
+    return installed_version(_ALL[name].library)
+
+
+@cache
+def installed_version(library: str) -> str:
+    """The version of a package, or "" if it is not installed. Looking it up takes a millisecond."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version(_ALL[name].library)
+        return version(library)
     except PackageNotFoundError:
         return ""
 
