@@ -36,7 +36,7 @@ from benchmarks.harness import (
     machine_line,
     say,
 )
-from tokenmill.building.source_index import TICK
+from tokenmill.building.source_index import SETTLING
 from tokenmill.store.manifest import read_manifest
 
 FILES, MANY, IN_FOLDER = 200, 100_000, 1000
@@ -304,7 +304,7 @@ def _best(runs: list[Run]) -> Run:
 
 def _settle() -> None:
     """Wait until recently written files count as unchanged."""
-    time.sleep(TICK / 1e9 + 0.1)
+    time.sleep(SETTLING / 1e9 + 0.1)
 
 
 def _file(corpus: Path, number: int) -> Path:

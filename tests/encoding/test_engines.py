@@ -30,7 +30,7 @@ from tokenmill.testing.engines import EngineCase, EngineContract, encode, probes
 # What is proved for which kind of tokenizer, with the versions this project is tested with. "shipped" is of the same kind
 # as "byte_level", and large: one policy is enough.
 PROVED = {
-    "shipped": ("gigatoken", "fastokens", "tokie"),
+    "shipped": ("gigatoken", "fastokens"),  # tokie takes a squared letter before an apostrophe for a letter
     "word_piece": ("tokie",),
     "unigram": (),
     "sentence_piece": ("gigatoken", "fastokens"),

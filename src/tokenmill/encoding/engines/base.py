@@ -44,12 +44,14 @@ class EngineTraits:
     `best_batch_bytes`: how much text to pass to `encode` at once. Trials use this size.
     `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
     small shards and every core for it.
+    `knows_unicode`: its ids depend on properties of characters, such as being a letter, and so on a version of Unicode.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     processes: int | None = None
     best_batch_bytes: int = BATCH_BYTES
     is_slow: bool = False
+    knows_unicode: bool = True
 
     @property
     def in_process_only(self) -> bool:

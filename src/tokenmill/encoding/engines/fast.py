@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition, bytes_definition
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
+from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +78,7 @@ class BytesEngine(Engine):
 
     name = "bytes"
     library = "tokenmill"
+    traits = EngineTraits(knows_unicode=False)
 
     def __init__(self, definition: Definition) -> None:
         self._special = {}

@@ -7,7 +7,7 @@ characters may be guarded; this module applies a guard.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+CHUNK = 1 << 17  # bytes looked at together; they and what is computed from them stay in the cache of a core
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, sorted
 
@@ -52,6 +54,21 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(result)
 
 
+def outside(ranges: Ranges, others: Ranges) -> Ranges:
+    """The characters of some ranges that are not in others."""
+    result = []
+    for low, high in ranges:
+        for other_low, other_high in others:
+            if other_high < low or other_low > high:
+                continue
+            if low < other_low:
+                result.append((low, other_low - 1))
+            low = other_high + 1
+        if low <= high:
+            result.append((low, high))
+    return tuple(result)
+
+
 def describe(ranges: Ranges) -> str:
     """The characters in words."""
     count = sum(high - low + 1 for low, high in ranges)
@@ -77,8 +94,12 @@ class GuardedEngine(Engine):
         self.name, self.traits = fast.name, fast.traits
         self._fast, self._make_reference = fast, reference
         self._reference: Engine | None = None
-        self._lows, self._highs = (np.array(side, np.int64) for side in zip(*ranges, strict=True))
-        self._second_bytes = _second_bytes(ranges)
+        self._is_guarded = np.zeros(0x110000, bool)
+        for low, high in ranges:
+            self._is_guarded[low : high + 1] = True
+        self._first_two = _first_two_bytes(ranges)
+        self._first_bytes = merged((int(byte), int(byte)) for byte in np.unique(np.flatnonzero(self._first_two) >> 8))
+        self._ascii = [byte for low, high in ranges for byte in range(low, min(high, 0x7F) + 1)]
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         documents = self._guarded_documents(values)
@@ -99,48 +120,55 @@ class GuardedEngine(Engine):
         return ids, offsets
 
     def _guarded_documents(self, values: pa.LargeStringArray) -> Offsets:
-        """The documents with a guarded character. Usually none of the possible first bytes occurs at all."""
+        """The documents with a guarded character.
+
+        This looks at every byte of the corpus, so it must cost next to nothing: text that is mostly ASCII is passed over in
+        one comparison, most other scripts in a few, and of what is left the first two bytes are usually enough.
+        """
         bounds = text_offsets(values)
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
-        positions = [np.empty(0, np.int64)]
-        largest = int(data.max()) if len(data) else 0
-        for first_byte, seconds in self._second_bytes.items():
-            if first_byte > largest:
-                continue
-            at = np.flatnonzero(data == first_byte)
-            if len(at) and first_byte >= 0xC0:
-                at = at[seconds[data[at + 1]]]
-            if len(at):
-                points = _code_points(data, at, first_byte)
-                place = np.searchsorted(self._lows, points, "right") - 1
-                positions.append(at[(place >= 0) & (points <= self._highs[place])])
+        positions = [np.empty(0, np.int64), *(np.flatnonzero(data == byte) for byte in self._ascii)]
+        if self._first_bytes and len(data):
+            at = np.concatenate([self._starts(data[low : low + CHUNK]) + low for low in range(0, len(data), CHUNK)])
+            at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1))]
+            positions += [these[self._is_guarded[points]] for these, points in _code_points(data, at)]
         return np.unique(np.searchsorted(bounds - bounds[0], np.concatenate(positions), "right") - 1)
 
+    def _starts(self, data: npt.NDArray[np.uint8]) -> Offsets:
+        """Where there may be the first byte of a guarded character beyond ASCII."""
+        possible = data >= self._first_bytes[0][0]
+        if np.count_nonzero(possible) > len(data) // 50:
+            possible = np.zeros(len(data), bool)
+            for low, high in self._first_bytes:
+                possible |= (data - np.uint8(low)) <= high - low  # in one comparison: smaller bytes wrap around
+        return np.flatnonzero(possible)
 
-def _second_bytes(ranges: Ranges) -> dict[int, npt.NDArray[np.bool_]]:
-    """For each first byte that these characters have in UTF-8: the second bytes that may follow it."""
-    possible: dict[int, npt.NDArray[np.bool_]] = {}
+
+def _first_two_bytes(ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """For each pair of bytes, as first * 256 + second: whether a character beyond ASCII in these ranges starts with it."""
+    possible = np.zeros(1 << 16, bool)
     for low, high in ranges:
-        # Beyond ASCII, 64 neighbouring characters differ only in the last byte.
-        for point in (*range(low, min(high, 0x7F) + 1), *range(low, high + 1, 64), high):
-            if 0xD800 <= point < 0xE000:
-                continue
-            raw = chr(point).encode()
-            seconds = possible.setdefault(raw[0], np.zeros(256, bool))
-            if len(raw) > 1:
-                seconds[raw[1]] = True
+        # 64 neighbouring characters differ only in the last byte.
+        for point in (*range(max(low, 0x80), high + 1, 64), high):
+            if point >= 0x80 and not 0xD800 <= point < 0xE000:
+                raw = chr(point).encode()
                 if len(raw) == 2:
-                    seconds[0x80:0xC0] = True
+                    possible[raw[0] << 8 : raw[0] + 1 << 8] = True
+                else:
+                    possible[raw[0] << 8 | raw[1]] = True
     return possible
 
 
-def _code_points(data: npt.NDArray[np.uint8], at: Offsets, first_byte: int) -> Offsets:
-    """The code points of the characters that start at these positions, all with the same first byte."""
-    more = 0 if first_byte < 0x80 else 1 if first_byte < 0xE0 else 2 if first_byte < 0xF0 else 3
-    points = np.full(len(at), first_byte & (0x7F, 0x1F, 0x0F, 0x07)[more], np.int64)
-    for i in range(1, more + 1):
-        points = points << 6 | (data[at + i] & 0x3F)
-    return points
+def _code_points(data: npt.NDArray[np.uint8], at: Offsets) -> Iterator[tuple[Offsets, npt.NDArray[np.int32]]]:
+    """Positions of characters beyond ASCII and their code points, by the number of bytes they take."""
+    first = data[at]
+    for low, high, more in ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)):
+        is_such = (first >= low) & (first <= high)
+        these = at[is_such]
+        points = first[is_such].astype(np.int32) & (0x3F >> more)
+        for i in range(1, more + 1):
+            points = points << 6 | (data[these + i] & 0x3F)
+        yield these, points
 
 
 def _take(values: pa.LargeStringArray, indices: Offsets) -> pa.LargeStringArray:

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import engine_version
-from tokenmill.encoding.engines.guarded import describe, guards, merged
+from tokenmill.encoding.engines import engine_traits, engine_version
+from tokenmill.encoding.engines.guarded import describe, guards, merged, outside
 from tokenmill.encoding.selection import probes
 from tokenmill.encoding.selection.race import race
-from tokenmill.encoding.selection.rare_characters import explain_differences
+from tokenmill.encoding.selection.rare_characters import explain_differences, unassigned
 from tokenmill.encoding.selection.trial import Trial, write_texts
 from tokenmill.encoding.selection.verdicts import Difference, Encoded, Verdict, VerdictCache, differing
 from tokenmill.errors import TokenizerError
@@ -32,15 +32,16 @@ def hold_trials(
     names = [name for name in cached if name not in verdicts or verdicts[name].agrees]
     if not names:
         return list(verdicts.values()), {}
-    suite = list(_spread(corpus))
+    suite, strict = list(_spread(corpus)), []
     if len(verdicts) < len(cached):
         suite += probes.probes(definition)
+        strict = probes.added_tokens_in_context(definition)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenmill-")))
         definition.save(folder)
         reference = stack.enter_context(Trial(definition.reference, folder))
         trials = {name: stack.enter_context(Trial(name, folder)) for name in names}
-        judge = _Judge(definition, suite, reference, trials.values(), folder)
+        judge = _Judge(definition, suite, strict, reference, trials.values(), folder)
         for name, trial in trials.items():
             verdicts[name] = judge.verdict(trial, cached[name])
             if not trial.temporary:
@@ -55,11 +56,21 @@ class _Judge:
     """Compares the ids of engines with those of the reference."""
 
     def __init__(
-        self, definition: Definition, suite: list[str], reference: Trial, trials: Iterable[Trial], folder: Path
+        self,
+        definition: Definition,
+        suite: list[str],
+        strict: list[str],
+        reference: Trial,
+        trials: Iterable[Trial],
+        folder: Path,
     ) -> None:
-        """Let all engines encode the suite at the same time, and wait for the reference."""
-        self._definition, self._suite, self._reference, self._folder = definition, suite, reference, folder
-        write_texts(folder / "suite.arrow", suite)
+        """Let all engines encode the suite at the same time, and wait for the reference.
+
+        `strict` are texts that stand for many others: a difference there is never explained by a character.
+        """
+        self._definition, self._reference, self._folder = definition, reference, folder
+        self._suite, self._first_strict = [*suite, *strict], len(suite)
+        write_texts(folder / "suite.arrow", self._suite)
         for trial in (reference, *trials):
             trial.ask_encode(folder / "suite.arrow")
         expected = reference.encoded()
@@ -76,20 +87,23 @@ class _Judge:
         actual = trial.encoded()
         if isinstance(actual, str):
             return Verdict(trial.engine, version, False, actual)
-        guard = before.guard if before is not None else ()
+        always = unassigned() if engine_traits(trial.engine).knows_unicode else ()
+        guard = before.guard if before is not None else always
         differ = [i for i in differing(self._expected, actual) if not guards(guard, self._suite[i])]
         if before is not None and not differ:
             return before
-        if differ:
+        if plain := [i for i in differ if i < self._first_strict]:
             characters = probes.vocabulary_characters(self._definition)
-            more = explain_differences(self._suite, differ, characters, lambda texts: self._compare(trial, texts))
+            more = explain_differences(self._suite, plain, characters, lambda texts: self._compare(trial, texts))
             if more is None:
                 return Verdict(trial.engine, version, False, self._why_refused(actual, differ))
             guard = merged((*guard, *more))
+        if unexplained := [i for i in differ if not guards(guard, self._suite[i])]:
+            return Verdict(trial.engine, version, False, self._why_refused(actual, unexplained))
         reference = self._reference.engine
         why = f"agrees with {reference} {engine_version(reference)} on {len(self._suite):,} texts"
-        if guard:
-            why += f", but for those with {describe(guard)}, which are left to {reference}"
+        if found := outside(guard, always):
+            why += f", but for those with {describe(found)}, which are left to {reference}"
         return Verdict(trial.engine, version, True, why, guard)
 
     def _why_refused(self, actual: Encoded, differ: list[int]) -> str:

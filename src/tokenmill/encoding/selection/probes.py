@@ -1,9 +1,10 @@
 """Texts on which tokenizer engines go wrong. An engine must agree with the reference on all of them to be used.
 
-They contain every character of Unicode, alone and next to letters and spaces, including those that this Python does not
-know yet (except in planes for which nothing is planned); runs of white space, digits and single characters, from short to
-very long; combining marks, emoji sequences, control characters, right-to-left scripts; what normalizers change; names of
-special tokens, whole, broken, doubled and inside words; and every token of the vocabulary as text.
+They contain every character that this Python's Unicode knows (documents with others are left to the reference), alone and next
+to letters and spaces, and those that are new since Unicode 3.2 also next to apostrophes and digits; runs of white space, digits
+and single characters, from short to very long; combining marks, emoji sequences, control characters, right-to-left scripts; what
+normalizers change; names of special tokens, whole, broken, doubled and inside words; added tokens next to characters of every
+category; and every token of the vocabulary as text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.tokenizer_json import byte_level_bytes
 
-VERSION = 2  # of the probes: a verdict holds for the version it was reached with
+VERSION = 3  # of the probes: a verdict holds for the version it was reached with
 
 _SAMPLES = (
     "", " ", "  ", "\n", "\r\n", "\t", "\n\n\n", " \n ", "a", "A", "0", ".", "Hello world", "Hello  world", " Hello",
@@ -78,14 +79,18 @@ def _runs() -> Iterator[str]:
 
 
 def _crowds(every: int) -> Iterator[str]:
-    """Every assigned character, 64 per text: those of large uniform scripts in a row, the others among letters and spaces."""
+    """Every assigned character, 64 per text: those of large uniform scripts in a row, the others in contexts."""
     crowd: list[str] = []
-    for code in range(0, 0x110000, every):
+    for code in (*range(0, 0x40000, every), *range(0xE0000, 0x110000, every)):
         character = chr(code)
         if not _is_probed(code, unicodedata.category(character)):
             continue
-        uniform = code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS)
-        crowd.append(character if uniform else f"{character}x {character}{character}")
+        if unicodedata.ucd_3_2_0.category(character) == "Cn":  # some library may not know it
+            crowd.append(f"{character}x {character}{character}'s x{character}'ll 1{character}'M ")
+        elif code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS):
+            crowd.append(character)
+        else:
+            crowd.append(f"{character}x {character}{character}")
         if len(crowd) == 64:
             yield "".join(crowd)
             crowd.clear()
@@ -93,9 +98,7 @@ def _crowds(every: int) -> Iterator[str]:
 
 
 def _is_probed(code: int, category: str) -> bool:
-    if category == "Cn":  # unassigned: only where new characters are assigned
-        return code < 0x20000 or 0x2A6D0 <= code < 0x32400
-    return category != "Cs" and (category != "Co" or code % 64 == 0)
+    return category not in ("Cn", "Cs") and (category != "Co" or code % 64 == 0)
 
 
 def _characters_in_context() -> Iterator[str]:
@@ -104,9 +107,38 @@ def _characters_in_context() -> Iterator[str]:
     for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
         by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
     for category, characters in sorted(by_category.items()):
-        if category != "Cs":
+        if category not in ("Cn", "Cs"):
             for c in characters[:: max(1, len(characters) // 12)]:
                 yield from (c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}")
+                yield from (
+                    f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'",
+                    f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n",
+                    f"A{c}a B{c}B{c}c",
+                )
+
+
+def added_tokens_in_context(definition: Definition) -> list[str]:
+    """Added tokens next to characters of each category, by the flags that decide whether a token is found there.
+
+    Of tokens with the same flags a few stand for all.
+    """
+    by_flags: dict[tuple[bool, ...], list[str]] = {}
+    for added in definition.added:
+        flags = tuple(bool(added.get(flag)) for flag in ("single_word", "lstrip", "rstrip", "normalized", "special"))
+        by_flags.setdefault(flags, []).append(added["content"])
+    neighbours: dict[str, list[str]] = {}
+    for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
+        category = unicodedata.category(chr(code))
+        if category not in ("Cn", "Cs"):
+            neighbours.setdefault(category, []).append(chr(code))
+    some = [c for found in neighbours.values() for c in (found[0], found[len(found) // 2], found[-1])]
+    texts = []
+    for flags, tokens in sorted(by_flags.items()):
+        plain = not any(flags[:3])  # such a token is found wherever its text is
+        for token in tokens[:1] if plain else [tokens[0], *tokens[1:][-2:]]:
+            for c in some:
+                texts += [f"{c}{token} {token}{c} {c}{token}{c}", f"a {token}{c} b{c} {token} {c} \n{token}\t{c}"]
+    return texts
 
 
 def _specials(definition: Definition) -> Iterator[str]:

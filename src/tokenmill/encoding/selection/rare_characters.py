@@ -12,15 +12,20 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 
 from tokenmill.encoding.engines.guarded import Ranges, merged, without
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 MAX_TEXTS = 2000  # that differ
 MAX_CHARACTERS = 20_000  # in those texts
 _RARE = frozenset({"Cc", "Cf", "Co", "Cn", "Mn", "Me", "Mc"})  # control, format, private, unassigned; marks
 _UNNAMED = frozenset({"Cn", "Co"})  # unassigned and private: some are tested, and the result holds for all of them
 _UNNAMED_TESTED = 500
-_CONTEXTS = ("{}", " {}", "a{0}b {0} {0}{0}\n{0}", "1{}2", "'{}s", "{0}\n\n{0}", "  {}", "x{0} y{0}", "中{}文")
+_EMPTY_PLANES = (0x40000, 0xDFFFF)  # nothing is planned for them
+_CONTEXTS = (
+    "{}", " {}", "a{0}b {0} {0}{0}\n{0}", "1{}2", "'{}s", "{0}\n\n{0}", "  {}", "x{0} y{0}", "中{}文", "{0}'s x{0}'ll {0}'M",
+)  # fmt: skip
 
 Compare = Callable[[list[str]], list[int]]  # encodes texts with both engines; returns the indices of those that differ
 
@@ -49,6 +54,21 @@ def explain_differences(
         if not compare([without(text, ranges) for text in wrong]):
             return ranges
     return None
+
+
+@cache
+def unassigned() -> Ranges:
+    """The characters that this Python's Unicode does not know. Documents with one are always left to the reference.
+
+    One of the libraries in play may know them, and another not. They take 40 ms to find, so they are cached.
+    """
+    path = cache_folder() / "proofs" / f"unassigned-{unicodedata.unidata_version}.json"
+    cached = read_cached(path)
+    if cached is not None:
+        return tuple((low, high) for low, high in cached["ranges"])
+    ranges = _of_category("Cn")
+    write_cached(path, {"ranges": ranges})
+    return ranges
 
 
 def _characters_except(texts: Sequence[str], indices: set[int]) -> set[str]:
@@ -80,7 +100,8 @@ def _is_rare(character: str, vocabulary: set[str]) -> bool:
         return True
     if character in vocabulary or 0x1F000 <= code < 0x20000:  # emoji are not rare
         return False
-    return category in _RARE or code >= 0x10000 or (category[0] in "PS" and code >= 0x600)
+    is_new = unicodedata.ucd_3_2_0.category(character) == "Cn"
+    return category in _RARE or code >= 0x10000 or is_new or (category[0] in "PS" and code >= 0x600)
 
 
 def _with_unnamed(characters: Iterable[str]) -> Ranges:
@@ -94,5 +115,11 @@ def _with_unnamed(characters: Iterable[str]) -> Ranges:
 
 @cache
 def _of_category(category: str) -> Ranges:
-    points = (point for point in range(sys.maxunicode + 1) if unicodedata.category(chr(point)) == category)
-    return merged((point, point) for point in points)
+    low, high = _EMPTY_PLANES
+    points = (
+        point
+        for point in chain(range(low), range(high + 1, sys.maxunicode + 1))
+        if unicodedata.category(chr(point)) == category
+    )
+    empty = (_EMPTY_PLANES,) if category == "Cn" else ()
+    return merged([*((point, point) for point in points), *empty])

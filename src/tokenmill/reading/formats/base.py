@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from tokenmill.documents import BLOCK_BYTES, Texts
+from tokenmill.errors import InputError
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 
 Entry = Literal["records", "document", "parts", "head"]
+
+
+class CutShort(InputError):
+    """A file ends inside a record."""
 
 
 class Part(NamedTuple):

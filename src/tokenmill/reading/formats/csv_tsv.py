@@ -17,7 +17,7 @@ from tokenmill.errors import InputError
 from tokenmill.reading.codecs import hash_file, open_stream, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
-from tokenmill.reading.formats.base import Format
+from tokenmill.reading.formats.base import CutShort, Format
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
 from tokenmill.reading.utf8 import no_text, one_text, valid_texts
 
@@ -126,7 +126,7 @@ class CsvFormat(TableFormat):
                     yield row
                 row = following
             if row != [END]:
-                raise InputError(f"{file.shown}: ends inside a quoted field; is the file cut short?")
+                raise CutShort(f"{file.shown}: ends inside a quoted field; is the file cut short?")
         except csv.Error as error:
             raise InputError(f"{file.shown}: {error}") from error
         finally:
