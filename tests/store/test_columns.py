@@ -24,7 +24,7 @@ from tokenmill.io.atomic import canonical, digest
 from tokenmill.store.columns import ColumnSpec, columns_with, shard_of_file
 from tokenmill.store.facts import info
 from tokenmill.store.integrity import files_are_complete
-from tokenmill.store.manifest import read_manifest
+from tokenmill.store.manifest import read_manifest, store_fingerprint
 from tokenmill.store.reuse import PieceReader, link_shard
 from tokenmill.store.shard import ShardWriter, content_digest, is_done, read_receipt, sealed
 from tokenmill.store.stream import slices
@@ -436,6 +436,8 @@ def test_neither_build_nor_repair_drops_columns_it_cannot_make(tmp_path, tokeniz
     receipt = writer.commit(**facts)
     manifest = built.manifest
     manifest.columns, manifest.receipts = columns_with(built.dtype, [LOSS_MASK]), [digest(sealed(receipt))]
+    around, tokenizer = [manifest.options["bos"], manifest.options["eos"]], manifest.tokenizer["fingerprint"]
+    manifest.fingerprint = store_fingerprint(tokenizer, around, manifest.dtype, [content_digest(receipt)])
     manifest.write(folder)
     assert tm.open(folder).verify() == []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade_stores import TOKENIZER, as_tokens, write_manifest, write_shard
+from handmade_stores import TOKENIZER, as_tokens, one_piece, write_manifest, write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +90,7 @@ def test_a_shard_holds_exactly_what_was_appended(script):
         writer = ShardWriter(folder / "shards", "a", dtype)
         documents = follow(writer, dtype, steps)
         assert (writer.documents, writer.tokens) == (len(documents), sum(map(len, documents)))
-        receipt = writer.commit(pieces=[], failed=[], text_bytes=0)
+        receipt = writer.commit(pieces=one_piece(len(documents)), failed=[], text_bytes=0)
         write_manifest(folder, [receipt], dtype)
 
         ids = np.load(folder / "shards/a.npy", mmap_mode="r")
@@ -140,7 +140,7 @@ def test_rollback_over_checksum_blocks(tmp_path):
     writer.rollback(mark)
     for _ in range(3):
         writer.append(Tokens(block + 1, np.array([len(block)])))
-    write_manifest(tmp_path, [writer.commit(pieces=[], failed=[], text_bytes=0)], DTYPES[1])
+    write_manifest(tmp_path, [writer.commit(pieces=one_piece(4), failed=[], text_bytes=0)], DTYPES[1])
     store = tm.open(tmp_path)
     assert store.verify() == []
     assert store.lengths.tolist() == [len(block)] * 4
@@ -454,7 +454,8 @@ def big(tmp_path_factory):
             out.write(np.array([i + 1, 7, 8], "<u2").tobytes())
         np.save(shards / f"s{i}.ends.npy", ends)
         piece = {"content": None, "rows": BIG_DOCUMENTS, "documents": BIG_DOCUMENTS}
-        receipt = {"version": 3, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "pieces": [piece]}
+        receipt = {"version": 3, "id": f"s{i}", "documents": BIG_DOCUMENTS, "tokens": tokens, "text_bytes": 0}
+        receipt["pieces"] = [piece]
         (shards / f"s{i}.json").write_bytes(sealed(receipt))
         receipts.append(receipt)
     row_starts = [i * BIG_DOCUMENTS for i in range(BIG_SHARDS)]

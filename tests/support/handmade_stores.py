@@ -34,8 +34,12 @@ def write_shard(folder: Path, name: str, documents: Sequence[Sequence[int]], dty
     """One shard of these documents, each a row of a file named after the shard."""
     writer = ShardWriter(folder / "shards", name, dtype)
     writer.append(as_tokens(documents, dtype))
-    piece = {"content": None, "rows": len(documents), "documents": len(documents)}
-    return writer.commit(pieces=[piece], text_bytes=0)
+    return writer.commit(pieces=one_piece(len(documents)), text_bytes=0)
+
+
+def one_piece(documents: int) -> list[dict[str, Any]]:
+    """What a receipt says of a shard that was made from one piece."""
+    return [{"content": None, "rows": documents, "documents": documents}]
 
 
 def write_manifest(
@@ -54,7 +58,7 @@ def write_manifest(
     fields: dict[str, Any] = {
         "options": {"eos": 0, "bos": None},
         "source": {"inputs": [], "files": 1, "on_error": "quarantine"},
-        "tokenizer": TOKENIZER,
+        "tokenizer": TOKENIZER | {"vocab_size": int(np.iinfo(dtype).max) + 1},
         "columns": columns_with(dtype, extra),
         "complete": True,
         "documents": sum(receipt["documents"] for receipt in receipts),

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tokenmill.errors import CorruptError
 from tokenmill.io.atomic import digest
 from tokenmill.io.checked_lines import damaged_lines
-from tokenmill.store.columns import ColumnSpec, column_path, file_bytes, receipt_path
+from tokenmill.store.columns import column_path, file_bytes, receipt_path
+from tokenmill.store.consistency import check_agreement, check_columns
 from tokenmill.store.manifest import NAME, Manifest, read_manifest
 from tokenmill.store.shard import Damage, check_shard, has_columns, unsealed
 
 
 def verify_store(folder: Path) -> list[Damage]:
-    """Read a whole store and return everything that differs from its checksums. Uses four threads and a few MB."""
+    """Read a whole store and return everything that differs from its checksums, or does not agree with the rest.
+
+    Uses four threads and a few MB, beside the receipts.
+    """
     try:
         manifest = read_manifest(folder)
     except CorruptError as error:
@@ -25,10 +29,14 @@ def verify_store(folder: Path) -> list[Damage]:
     if not manifest.complete and not manifest.failed:
         return [Damage(NAME, "the build of this store was interrupted; run it again to finish it")]
     damages = _check_files(folder, manifest)
+    receipts = []
     with ThreadPoolExecutor(4) as pool:
-        check = partial(_check_shard, folder / "shards", manifest.columns)
-        for shard_damages in pool.map(check, manifest.shard_ids, manifest.receipts):
+        check = partial(_check_shard, folder / "shards", manifest)
+        for receipt, shard_damages in pool.map(check, manifest.shard_ids, manifest.receipts):
             damages += shard_damages
+            receipts.append(receipt)
+    if not damages:
+        damages = check_agreement(folder, manifest, receipts)
     return damages + [
         Damage("events.jsonl", f"line {number} is damaged") for number in damaged_lines(folder / "events.jsonl")
     ]
@@ -48,19 +56,22 @@ def _check_files(folder: Path, manifest: Manifest) -> list[Damage]:
     return damages
 
 
-def _check_shard(shards: Path, columns: Sequence[ColumnSpec], shard_id: str, receipt_digest: str) -> list[Damage]:
+def _check_shard(
+    shards: Path, manifest: Manifest, shard_id: str, receipt_digest: str
+) -> tuple[dict[str, Any], list[Damage]]:
     path = receipt_path(shards, shard_id)
     name = f"shards/{path.name}"
     try:
         raw = path.read_bytes()
     except OSError as error:
-        return [Damage(name, error.strerror or str(error), shard_id)]
+        return {}, [Damage(name, error.strerror or str(error), shard_id)]
     receipt = unsealed(raw, shard_id)
     if receipt is None or digest(raw) != receipt_digest:
-        return [Damage(name, "the receipt is damaged: its checksum does not match", shard_id)]
-    if not has_columns(receipt, columns):
-        return [Damage(name, "the receipt is damaged: its columns are not those of the manifest", shard_id)]
-    return check_shard(shards, receipt)
+        return {}, [Damage(name, "the receipt is damaged: its checksum does not match", shard_id)]
+    if not has_columns(receipt, manifest.columns):
+        return receipt, [Damage(name, "the receipt is damaged: its columns are not those of the manifest", shard_id)]
+    damages = check_shard(shards, receipt)
+    return receipt, damages or check_columns(shards, receipt, manifest.tokenizer["vocab_size"])
 
 
 def files_are_complete(folder: Path, manifest: Manifest) -> bool:

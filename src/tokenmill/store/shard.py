@@ -159,7 +159,7 @@ def unsealed(raw: bytes, shard_id: str, version: int = RECEIPT_VERSION) -> Recei
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     intact = checksum == digest(canonical(receipt)) and raw == canonical({**receipt, "checksum": checksum})
-    return receipt if intact and receipt["id"] == shard_id and receipt["version"] == version else None
+    return receipt if intact and receipt.get("id") == shard_id and receipt.get("version") == version else None
 
 
 def read_receipt(folder: Path, shard_id: str) -> Receipt | None:
@@ -172,11 +172,37 @@ def read_receipt(folder: Path, shard_id: str) -> Receipt | None:
 
 def require_receipt(folder: Path, shard_id: str) -> Receipt:
     """The receipt of a shard of a finished store. Raises CorruptError if it is missing or damaged."""
-    receipt = read_receipt(folder, shard_id)
+    receipt, store = read_receipt(folder, shard_id), folder.parent
     if receipt is None:
-        store = folder.parent
         raise CorruptError(f"{store}: the receipt of shard {shard_id} is missing or damaged; {repair_hint(store)}")
+    if problem := receipt_problem(receipt):
+        raise CorruptError(f"{store}: the receipt of shard {shard_id} is wrong: {problem}; {repair_hint(store)}")
     return receipt
+
+
+def receipt_problem(receipt: Receipt) -> str | None:
+    """What is wrong with the counts of a receipt: each piece has its rows, and together they are the shard."""
+    try:
+        pieces = receipt["pieces"]
+        for piece in pieces:
+            skipped = sum(count for _, count, _, _ in piece.get("skips", ()))
+            if not all(_is_count(piece[name]) for name in ("rows", "documents")):
+                return "the counts of a piece are not counts"
+            if piece["rows"] != piece["documents"] + skipped:
+                return f"a piece of {piece['rows']} rows has {piece['documents']} documents and {skipped} left-out rows"
+        for name in ("documents", "tokens", "text_bytes"):
+            if not _is_count(receipt[name]):
+                return f"{name} is not a count"
+            parts = [piece[name] for piece in pieces if name in piece]
+            if len(parts) == len(pieces) and sum(parts) != receipt[name]:
+                return f"its pieces have {sum(parts)} {name}, it has {receipt[name]}"
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"it is not a receipt ({type(error).__name__}: {error})"
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ def read_sources(path: Path) -> Sources:
     except OSError as error:
         raise CorruptError(f"{path}: {error.strerror}; {repair_hint(path.parent)}") from error
     body = unsealed(raw, SOURCES, VERSION)
-    if body is None or sum(body["pieces"]) != sum(body["shards"]) or len(body["files"]) != len(body["pieces"]):
-        raise CorruptError(f"{path} is damaged; {repair_hint(path.parent)}")
-    return Sources(body["files"], body["pieces"], body["shards"])
+    try:
+        assert body is not None
+        files, pieces, shards = body["files"], body["pieces"], body["shards"]
+        assert sum(pieces) == sum(shards)
+        assert len(files) == len(pieces)
+        assert all(isinstance(name, str) for name in files)
+        return Sources(files, pieces, shards)
+    except (AssertionError, KeyError, TypeError):
+        raise CorruptError(f"{path} is damaged; {repair_hint(path.parent)}") from None

@@ -30,19 +30,20 @@ class ParquetFormat(TableFormat):
         with open_raw(file) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
-            chunks: list[Any] = []
-            for group in _groups(piece, table.metadata):
-                of_group = _chunks(table, group, fields)
-                chunks += of_group
-                rows = _rows_per_block(table.metadata.row_group(group).num_rows, of_group, block_bytes)
-                for batch in _batches(table, group, fields, rows):
+            groups = _groups(piece, table.metadata)
+            for group in groups:
+                for batch in _batches(
+                    table, group, fields, _rows_per_block(table.metadata.row_group(group), block_bytes)
+                ):
                     yield from table_blocks(batch, source, block_bytes)
-            _hash_chunks(content, raw, chunks)
+            _hash_chunks(content, raw, [chunk for group in groups for chunk in _chunks(table, group, fields)])
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         with open_raw(piece.file) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             groups = _groups(piece, table.metadata)
+            for group in groups:
+                _check_chunks(table, group, source.fields)
             _hash_chunks(content, raw, [chunk for group in groups for chunk in _chunks(table, group, source.fields)])
 
     def schema(self, file: SourceFile) -> pa.Schema:
@@ -60,7 +61,12 @@ class ParquetFormat(TableFormat):
     def parts(self, file: SourceFile, source: Source) -> list[Part]:
         with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
             groups = range(table.metadata.num_row_groups)
-            texts = [1 + _text_bytes(_chunks(table, group, source.fields)) for group in groups]
+            for group in groups:
+                _check_chunks(table, group, source.fields)
+            texts = [
+                1 + sum(int(chunk.total_uncompressed_size) for chunk in _chunks(table, group, source.fields))
+                for group in groups
+            ]
             rows = [table.metadata.row_group(group).num_rows for group in groups]
         disk_bytes = file.size / max(1, sum(texts))  # per byte of text
         return [Part(text, text * disk_bytes, count) for text, count in zip(texts, rows, strict=True)]
@@ -90,24 +96,27 @@ def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: i
     return batches
 
 
-def _chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> list[Any]:
-    """The column chunks of a row group that the fields are read from.
-
-    pyarrow aborts the process at the metadata of a damaged chunk, where reading it raises an exception. So one row is read
-    first, and chunks of other columns are not touched.
-    """
+def _check_chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> None:
+    """Read a row of a row group, so that damaged metadata of its chunks is an exception: see `_chunks`."""
     next(_batches(table, group, fields, 1), None)
+
+
+def _chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> list[Any]:
+    """The column chunks that the fields are read from, for a row group of which some rows were read before.
+
+    pyarrow aborts the process at the metadata of a damaged chunk, where reading the chunk raises an exception. So rows must
+    have been read, and chunks of other columns are not touched.
+    """
     paths = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
     wanted = [i for i, path in enumerate(paths) if any(path == name or path.startswith(name + ".") for name in fields)]
     return [table.metadata.row_group(group).column(i) for i in wanted]
 
 
-def _text_bytes(chunks: list[Any]) -> int:
-    return sum(int(chunk.total_uncompressed_size) for chunk in chunks)
-
-
-def _rows_per_block(rows: int, chunks: list[Any], block_bytes: int) -> int:
-    return max(1, min(rows, block_bytes * rows // max(_text_bytes(chunks), 1)))
+def _rows_per_block(group: Any, block_bytes: int) -> int:
+    """About a block, or less where there are other columns; small blocks are joined later."""
+    rows: int = group.num_rows
+    nbytes: int = group.total_byte_size
+    return max(1, min(rows, block_bytes * rows // max(nbytes, 1)))
 
 
 def _hash_chunks(content: Content, raw: BinaryIO, chunks: list[Any]) -> None:
