@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -79,3 +82,54 @@ def test_a_lone_quote_in_a_field_without_quotes_is_text(tmp_path, rows):
     path = tmp_path / "a.csv"
     path.write_text("text,n\n" + "".join(f'a 5" pipe,{i}\n' for i in range(rows)))
     assert texts_of(path) == ['a 5" pipe'] * rows
+
+
+@pytest.fixture(scope="module")
+def three_columns(tmp_path_factory):
+    """A parquet file with the text in the second of three columns, and where its footer starts."""
+    path = tmp_path_factory.mktemp("flipped") / "whole.parquet"
+    table = pa.table({
+        "id": pa.array(range(50)),
+        "text": [f"document {i}" for i in range(50)],
+        "more": [{"a": "x", "b": i} for i in range(50)],
+    })  # fmt: skip
+    pq.write_table(table, path, row_group_size=20)
+    raw = path.read_bytes()
+    return raw, len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+
+
+READ_FLIPPED = """
+import sys, tokenmill as tm
+from tokenmill.errors import TokenmillError
+from tokenmill.reading import check_fields, content_of, read_piece, split
+from tokenmill.reading.formats import get_format
+raw, start, step, path = open(sys.argv[1], "rb").read(), *map(int, sys.argv[2:4]), sys.argv[4]
+for bit in range(8 * start, 8 * len(raw), step):
+    changed = bytearray(raw)
+    changed[bit // 8] ^= 1 << bit % 8
+    open(path, "wb").write(changed)
+    source = tm.read(path)
+    for use in (
+        lambda: [list(read_piece(piece, source)) for piece in split(source.files[0], source, 100)],
+        lambda: [content_of(piece, source) for piece in split(source.files[0], source, 100)],
+        lambda: get_format("parquet").parts(source.files[0], source),
+        lambda: check_fields(source),
+    ):
+        try:
+            use()
+        except TokenmillError as error:
+            assert path in str(error), error
+print("survived")
+"""
+
+
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.stress)])
+def test_a_flipped_bit_in_the_metadata_of_any_column(three_columns, tmp_path, step):
+    """It is read, or an error names the file. pyarrow would end the process at some of them, if it were asked for chunks."""
+    raw, start = three_columns
+    (tmp_path / "whole.parquet").write_bytes(raw)
+    arguments = [tmp_path / "whole.parquet", start, step, tmp_path / "flipped.parquet"]
+    ran = subprocess.run(
+        [sys.executable, "-c", READ_FLIPPED, *map(str, arguments)], capture_output=True, text=True, timeout=600
+    )
+    assert (ran.returncode, ran.stdout) == (0, "survived\n"), ran.stderr[-2000:]

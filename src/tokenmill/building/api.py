@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.building.cache.store_cache import build_cached, cache_root
 from tokenmill.building.destination import FolderDestination, without_own_files
 from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import request_for
@@ -47,6 +46,8 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
         raise UsageError("give out (-o) or cache_dir (--cache-dir), not both: a store is in a folder or in the cache")
     request, listener = request_for(source, arguments), listener_for(arguments.progress)
     if arguments.out is None:
+        from tokenmill.building.cache.store_cache import build_cached, cache_root
+
         return build_cached(request, cache_root(arguments.cache_dir), listener, allow_temporary=allow_temporary)
     folder = Path(arguments.out)
     request = replace(request, source=without_own_files(request.source, folder))

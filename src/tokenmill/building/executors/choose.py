@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tokenmill.building.executors.base import Executor
-from tokenmill.building.executors.in_process import InProcess
-from tokenmill.building.executors.process_pool import ProcessPool
 from tokenmill.building.machine import share_out
 from tokenmill.events import Listener
 
@@ -33,5 +31,9 @@ def executor_for(
     count, share = share_out(workers, memory)
     is_small = workers is None and text_bytes is not None and text_bytes < SMALL_BYTES and not is_slow
     if workers == 0 or is_trial or is_small or live is not None:
+        from tokenmill.building.executors.in_process import InProcess
+
         return InProcess(share, emit, live)
+    from tokenmill.building.executors.process_pool import ProcessPool
+
     return ProcessPool(count, share, emit)
