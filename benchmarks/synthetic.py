@@ -17,7 +17,8 @@ from tokenmill.io.atomic import digest
 from tokenmill.store.checksums import CHECK_BLOCK
 from tokenmill.store.columns import HEADER_BYTES, column_path, columns_with, npy_header, receipt_path
 from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
-from tokenmill.store.shard import RECEIPT_VERSION, sealed
+from tokenmill.store.shard import RECEIPT_VERSION, content_digest, sealed
+from tokenmill.store.sources import SOURCES, Sources
 
 MEDIAN, SIGMA, MEAN = 400, 1.15, 775
 SHARD_DOCUMENTS = 10_000  # about what a build puts into a shard: 8 million tokens
@@ -67,7 +68,7 @@ def write_store(
     ids = [f"{number:06}" for number in range(len(tokens))]
     tokenizer = dict.fromkeys(("name", "fingerprint", "engine", "engine_version", "proof"), "bench")
     Manifest(
-        options={},
+        options={"bos": None, "eos": 0},
         source={},
         tokenizer={**tokenizer, "vocab_size": 50_000, "eos_id": 0, "bos_id": None},
         columns=columns_with(dtype),
@@ -112,13 +113,15 @@ def write_receipts(folder: Path) -> None:
     """Give a store of `write_store` the receipts a build would have written, with the checksums of its files."""
     manifest, home = read_manifest(folder), folder / "shards"
     columns = zip(manifest.shard_ids, manifest.shard_documents, manifest.shard_tokens, strict=True)
-    manifest.receipts = []
+    manifest.receipts, contents = [], list[str]()
     for shard_id, documents, tokens in columns:
         receipt = {
             "version": RECEIPT_VERSION,
             "id": shard_id,
             "documents": documents,
             "tokens": tokens,
+            "text_bytes": 0,
+            "pieces": [{"content": None, "rows": documents, "documents": documents}],
             "check_block": CHECK_BLOCK,
             "columns": {
                 column.name: {
@@ -132,6 +135,10 @@ def write_receipts(folder: Path) -> None:
         }
         receipt_path(home, shard_id).write_bytes(sealed(receipt))
         manifest.receipts.append(digest(sealed(receipt)))
+        contents.append(content_digest(receipt))
+    one_each = [1] * len(contents)
+    (folder / SOURCES).write_bytes(Sources(manifest.shard_ids, one_each, one_each).as_bytes())
+    manifest.fingerprint = store_fingerprint("bench", [None, 0], manifest.dtype, contents)
     manifest.write(folder)
 
 

@@ -23,6 +23,7 @@ from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.lease import Lease
 from tokenmill.store.manifest import TRIAL, Manifest
 from tokenmill.store.shard import is_done, read_receipt
+from tokenmill.store.side_files import settle, side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 from tokenmill.store.store import Store
 
@@ -37,6 +38,7 @@ class PriorWork:
     leases: list[Lease | None] = field(default_factory=list)  # keep the donors from being removed
     damaged: frozenset[str] = frozenset()  # shards in the folder that must be built again
     unreadable: list[dict[str, str]] = field(default_factory=list)  # input files that failed, and are not tried again
+    is_repair: bool = False  # the store must have the same documents as before, or stay as it is
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,12 +119,16 @@ class BuildPlan:
             return None
         if not files_are_complete(self.folder, manifest) or not (self.limit or self._has_same_names()):
             return None
+        settle(self.folder, manifest)
         sweep(self.folder, set(shards))
         return Store(self.folder, manifest)
 
     def _has_same_names(self) -> bool:
         try:
-            return read_sources(self.folder / SOURCES).files == self.sources().files
+            path = (
+                side_file(self.folder, self.prior.published, SOURCES) if self.prior.published else self.folder / SOURCES
+            )
+            return read_sources(path).files == self.sources().files
         except CorruptError:
             return False
 

@@ -29,11 +29,12 @@ from tokenmill.io.atomic import (
 from tokenmill.store.columns import shard_of_file
 from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
 from tokenmill.store.shard import content_digest, has_columns, sealed
+from tokenmill.store.side_files import NEXT, settle
 from tokenmill.store.sources import SOURCES, Sources
 
 QUARANTINE = "quarantine.jsonl"
 _TEMPORARY_FILE = re.compile(
-    rf"(manifest\.json|sources\.json|quarantine\.jsonl|events\.jsonl|tokenizer/.+|listing|seen){TEMPORARY_SUFFIX}"
+    rf"(manifest\.json|(sources\.json|quarantine\.jsonl)(\.next)?|events\.jsonl|tokenizer/.+|listing|seen){TEMPORARY_SUFFIX}"
 )
 
 
@@ -58,10 +59,12 @@ def publish(
     The shards are in `folder`/shards already. `manifest` has the options, source, tokenizer, columns and tokenizer files;
     `failed` lists the input files that are missing. Afterwards shards that the manifest does not name are removed.
     """
+    if (in_place := published_manifest(folder)) is not None:
+        settle(folder, in_place)  # an earlier publication may have been interrupted
     contents: list[str] = []
     files_of_shards: list[list[str]] = []
     file, row = "", 0  # of the last piece: its file, and the row at which the next piece of that begins
-    with _Quarantine(folder / QUARANTINE) as quarantine:
+    with _Quarantine(folder / (QUARANTINE + NEXT)) as quarantine:
         for entry in entries:
             receipt = entry.receipt
             if not has_columns(receipt, manifest.columns):
@@ -84,12 +87,13 @@ def publish(
     manifest.failed = failed or []
     manifest.complete = not manifest.failed
     sources = sources_of(files_of_shards).as_bytes()
-    write_atomically(folder / SOURCES, sources)
+    write_atomically(folder / (SOURCES + NEXT), sources)
     manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}
     manifest.fingerprint = store_fingerprint(
         manifest.tokenizer["fingerprint"], [manifest.options["bos"], manifest.options["eos"]], manifest.dtype, contents
     )
     manifest.write(folder)
+    settle(folder, manifest)
     sweep(folder, set(manifest.shard_ids))
     return manifest
 

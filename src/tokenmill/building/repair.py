@@ -107,6 +107,7 @@ class RepairDestination(FolderDestination):
             indexes=[SourceIndex(self.folder, resolved.source)],
             damaged=frozenset(damage.shard for damage in self.damages if damage.shard is not None),
             unreadable=self.manifest.failed,
+            is_repair=True,
         )
 
     def existing_store(self, plan: BuildPlan) -> Store | None:

@@ -29,9 +29,9 @@ from tokenmill.documents import BLANK
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import BuildError, DifferenceError, MismatchError, TokenmillError
+from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
-from tokenmill.io.atomic import sync_folder, writing
+from tokenmill.io.atomic import naming_files, sync_folder, writing
 from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
@@ -63,6 +63,7 @@ class Results:
         return list({entry["file"]: dict(entry) for entry in entries}.values())
 
 
+@naming_files()
 def run_build(request: BuildRequest, destination: Destination, listener: Listener) -> Store:
     """Build the store of a request at a destination, or find that it is there already."""
     with ExitStack() as stack:
@@ -139,6 +140,11 @@ def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
             store = plan.published_store(results.shard_ids())
             if store is not None:
                 return report_up_to_date(store, emit)
+    if plan.prior.is_repair and results.failures:
+        raise StoreError(
+            f"{plan.folder} cannot be repaired: {results.failed_files()[0]['error']}. It was left as it is: repair it when"
+            " its input can be read"
+        )
     _add_untried_failures(plan, results, emit)
     failed = results.failed_files()
     manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)

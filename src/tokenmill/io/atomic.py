@@ -69,6 +69,18 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def naming_files() -> Iterator[None]:
+    """Turn an OSError that nothing else has explained into a BuildError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TokenmillError) or error.errno is None:  # or it is not from the file system
+            raise
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        raise BuildError(f"{where}{error.strerror or error}. Fix this, and run the command again") from error
+
+
 def sync_folder(folder: Path) -> None:
     """fsync a folder, so that renames in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -17,6 +17,7 @@ from tokenmill.errors import CorruptError
 from tokenmill.store.columns import ENDS, IDS, column_path, open_column
 from tokenmill.store.manifest import NAME, Manifest, store_fingerprint
 from tokenmill.store.shard import Damage, Receipt, content_digest, receipt_problem
+from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
 QUARANTINE = "quarantine.jsonl"
@@ -54,7 +55,7 @@ def check_agreement(folder: Path, manifest: Manifest, receipts: Sequence[Receipt
     problems = [*_totals(manifest, receipts), *_tokenizer(manifest), *_quarantine(folder, manifest)]
     damages += [Damage(NAME, f"it does not agree with the shards: {problem}") for problem in problems]
     try:
-        sources = read_sources(folder / SOURCES)
+        sources = read_sources(side_file(folder, manifest, SOURCES))
     except CorruptError as error:
         return [*damages, Damage(SOURCES, str(error))]
     return damages + [Damage(SOURCES, problem) for problem in _sources(manifest, sources, receipts)]
@@ -95,7 +96,7 @@ def _tokenizer(manifest: Manifest) -> Iterable[str]:
 def _quarantine(folder: Path, manifest: Manifest) -> Iterable[str]:
     if QUARANTINE not in manifest.files:
         return
-    with open(folder / QUARANTINE, "rb") as lines:
+    with open(side_file(folder, manifest, QUARANTINE), "rb") as lines:
         count = sum(1 for _ in lines)
     expected = sum(manifest.quarantined.values())
     if count != expected:

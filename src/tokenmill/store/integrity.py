@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError
-from tokenmill.io.atomic import digest
+from tokenmill.io.atomic import digest, naming_files
 from tokenmill.io.checked_lines import damaged_lines
 from tokenmill.store.columns import column_path, file_bytes, receipt_path
 from tokenmill.store.consistency import check_agreement, check_columns
 from tokenmill.store.manifest import NAME, Manifest, read_manifest
 from tokenmill.store.shard import Damage, check_shard, has_columns, unsealed
+from tokenmill.store.side_files import side_file
 
 
+@naming_files()
 def verify_store(folder: Path) -> list[Damage]:
     """Read a whole store and return everything that differs from its checksums, or does not agree with the rest.
 
@@ -49,7 +51,7 @@ def _check_files(folder: Path, manifest: Manifest) -> list[Damage]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CorruptError(f"{folder / NAME} names a file outside the store: {name!r}")
         try:
-            if digest((folder / name).read_bytes()) != expected:
+            if digest(side_file(folder, manifest, name).read_bytes()) != expected:
                 damages.append(Damage(name, "damaged: its checksum does not match"))
         except OSError as error:
             damages.append(Damage(name, error.strerror or str(error)))
@@ -82,7 +84,7 @@ def files_are_complete(folder: Path, manifest: Manifest) -> bool:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
     except OSError:
         return False
-    if not all((folder / name).exists() for name in manifest.files):
+    if not all(side_file(folder, manifest, name).exists() for name in manifest.files):
         return False
     counts = zip(manifest.shard_ids, manifest.shard_documents, manifest.shard_tokens, strict=True)
     return all(

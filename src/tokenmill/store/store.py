@@ -24,6 +24,7 @@ from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, require_receipt
+from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Store:
         self.path, self.manifest, self.lease = path, manifest, lease
         self._shards = path / "shards"
         self.columns: dict[str, ColumnSpec] = {column.name: column for column in manifest.columns}
-        self.sources_path = sources or path / SOURCES
+        self.sources_path = sources or side_file(path, manifest, SOURCES)
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
         self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
         self.token_starts = [0, *self.token_ends]
@@ -331,7 +332,8 @@ class Store:
 
     @cached_property
     def _sources(self) -> Sources:
-        return read_sources(self.sources_path if self.sources_path.exists() else self.path / SOURCES)
+        is_there = self.sources_path.exists()
+        return read_sources(self.sources_path if is_there else side_file(self.path, self.manifest, SOURCES))
 
     def receipt_of(self, shard: int) -> dict[str, Any]:
         """The receipt of one shard. The last one read is cached."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenmill.building.source_index import read_listing
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
-from tokenmill.io.atomic import temporary_path
+from tokenmill.io.atomic import naming_files, temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED
@@ -45,6 +45,7 @@ class CachedStore:
         return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
 
 
+@naming_files()
 def list_stores(root: Path) -> list[CachedStore]:
     """All stores and interrupted builds, most recently used first. Costs one stat per file."""
     finished = [path for path in (root / "stores").glob("*") if path.is_dir() and path.suffix != ".tmp"]
@@ -53,11 +54,13 @@ def list_stores(root: Path) -> list[CachedStore]:
     return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
+@naming_files()
 def total_bytes(root: Path) -> int:
     """The size of the cache. A file that several stores share counts once."""
     return sum({**_file_sizes(root / "stores"), **_file_sizes(root / "builds")}.values())
 
 
+@naming_files()
 def remove(root: Path, names: list[str]) -> int:
     """Remove stores from the cache and return the bytes freed. Raises LockedError for stores that are in use."""
     chosen = _choose(root, list_stores(root), names)
@@ -69,6 +72,7 @@ def remove(root: Path, names: list[str]) -> int:
     return before - total_bytes(root)
 
 
+@naming_files()
 def prune(root: Path, max_bytes: int) -> list[CachedStore]:
     """Remove the least recently used stores until the rest fits. Skips those in use. Returns the removed ones."""
     _clean_up(root)
@@ -87,6 +91,7 @@ def prune(root: Path, max_bytes: int) -> list[CachedStore]:
     return removed
 
 
+@naming_files()
 def verify(root: Path, names: list[str]) -> dict[str, list[Damage]]:
     """Compare all stores, or those named, with their checksums. Returns the damage by name of the store."""
     stores = sorted((store for store in list_stores(root) if store.is_finished), key=lambda store: store.name)
@@ -143,11 +148,17 @@ def _file_sizes(folder: Path) -> dict[tuple[int, int], int]:
 def _stats(folder: Path) -> list[os.stat_result]:
     """The stat of every file below a folder. Files that disappear meanwhile are left out."""
     stats = []
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder, onerror=_raise_unless_gone):
         for name in names:
             with suppress(OSError):
                 stats.append(os.stat(os.path.join(parent, name)))
     return stats
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """A folder that cannot be listed is not an empty one: prune would remove another store instead."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _remove(store: CachedStore) -> bool:
