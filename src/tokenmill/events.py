@@ -34,10 +34,11 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Event):
-    """Another process builds the same store; this one waits for it."""
+    """Another process builds the same store; this one waits for it. Sent at first and then once a minute."""
 
-    process: str  # its process id and host
+    process: str  # its process id
     path: str  # folder of that build
+    seconds: float  # how long this process has waited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,10 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.Finished: _finished,
     events.Explained: lambda event: "; ".join(event.reasons),
     events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
-    events.Waiting: lambda event: f"waiting for process {event.process}, which is building this store",
+    events.Waiting: lambda event: (
+        f"waiting for process {event.process}, which is building this store"
+        + (f", for {human_time(event.seconds)} so far; is it stopped?" if event.seconds >= 60 else "")
+    ),
     events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",
     events.WorkerStuck: _worker_stuck,
     events.WorkerDied: lambda event: f"worker {event.pid} died (exit {event.code}); its tasks go to other workers",

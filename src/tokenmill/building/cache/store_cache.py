@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -49,6 +50,7 @@ from tokenmill.store.sources import SOURCES
 from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
+WAITING_SECONDS = 60.0  # between two reports that another process builds the same store
 KEY_DIGITS = 16  # hex digits of each digest in a name
 STORE_NAME = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}-[0-9a-f]{{{KEY_DIGITS}}}")
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -128,13 +130,14 @@ class CacheDestination:
         return None if listing is None else self._open_store(listing["store"], listing["names"])
 
     def open(self, stack: ExitStack, emit: Listener) -> Store | None:
-        waiting = False
+        began, reported = time.monotonic(), -WAITING_SECONDS
 
         def report_waiting(process: str) -> None:
-            nonlocal waiting
-            if not waiting:
-                emit(Waiting(process=process, path=str(self.entry)))
-                waiting = True
+            nonlocal reported
+            seconds = time.monotonic() - began
+            if seconds - reported >= WAITING_SECONDS:
+                emit(Waiting(process=process, path=str(self.entry), seconds=seconds))
+                reported = seconds
 
         stack.enter_context(build_lock(self.entry, report_waiting))
         store = self.unchanged_store()
