@@ -13,7 +13,7 @@ MOSAIC_STAMP := .bench/mosaic/.$(MOSAIC)
 LITDATA_STAMP := .bench/litdata/.$(LITDATA)
 RACED := gpt2 qwen3 llama2 minilm
 
-.PHONY: demo test lint stress bench conformance clean
+.PHONY: demo test lint stress soak bench conformance clean
 
 demo: $(STAMP)            ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -46,6 +46,10 @@ conformance: $(STAMP)     ## compare every engine with the reference on real tok
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py \
 	  $(REAL) tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base $(if $(CORPUS),--corpus $(CORPUS))
+
+soak: $(STAMP)            ## a million documents in 40 real tokenizers, compared with the reference; continues where it was stopped
+	$(BIN)/python scripts/real_tokenizers.py $(REAL)
+	$(BIN)/python scripts/soak.py $(REAL) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -47,7 +47,7 @@ def main() -> int:
     print({kind: f"{len(documents)} documents" for kind, documents in texts.items()}, flush=True)
     kinds: Counter[str] = Counter()
     wrong = 0
-    for spec in _specs(options.tokenizers):
+    for spec in specs_of(options.tokenizers):
         name = Path(spec).name
         began = time.monotonic()
         try:
@@ -70,7 +70,8 @@ def main() -> int:
     return 1 if wrong or too_few else 0
 
 
-def _specs(tokenizers: list[str]) -> Iterator[str]:
+def specs_of(tokenizers: list[str]) -> Iterator[str]:
+    """The tokenizers, and those in folders of tokenizer folders."""
     for spec in tokenizers:
         inside = [path for path in sorted(Path(spec).glob("*")) if path.is_dir() and path.name[0] != "."]
         yield from map(str, inside) if inside else [spec]

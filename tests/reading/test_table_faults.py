@@ -85,17 +85,21 @@ def test_a_lone_quote_in_a_field_without_quotes_is_text(tmp_path, rows):
 
 
 @pytest.fixture(scope="module")
-def three_columns(tmp_path_factory):
-    """A parquet file with the text in the second of three columns, and where its footer starts."""
-    path = tmp_path_factory.mktemp("flipped") / "whole.parquet"
+def tables(tmp_path_factory):
+    """Files with the text in the second of four columns, and where their metadata starts."""
+    folder = tmp_path_factory.mktemp("tables")
     table = pa.table({
         "id": pa.array(range(50)),
         "text": [f"document {i}" for i in range(50)],
         "more": [{"a": "x", "b": i} for i in range(50)],
+        "kind": pa.array(["a", "b"] * 25).dictionary_encode(),
     })  # fmt: skip
-    pq.write_table(table, path, row_group_size=20)
-    raw = path.read_bytes()
-    return raw, len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    pq.write_table(table, folder / "a.parquet", row_group_size=20)
+    write_arrow(folder / "file.arrow", table, 20)
+    write_arrow(folder / "stream.arrow", table, 20, stream=True)
+    footer = int.from_bytes((folder / "a.parquet").read_bytes()[-8:-4], "little") + 8
+    starts = {"a.parquet": (folder / "a.parquet").stat().st_size - footer, "file.arrow": 0, "stream.arrow": 0}
+    return folder, starts
 
 
 READ_FLIPPED = """
@@ -109,10 +113,12 @@ for bit in range(8 * start, 8 * len(raw), step):
     changed[bit // 8] ^= 1 << bit % 8
     open(path, "wb").write(changed)
     source = tm.read(path)
+    [file], format = source.files, get_format(source.files[0].format)
     for use in (
-        lambda: [list(read_piece(piece, source)) for piece in split(source.files[0], source, 100)],
-        lambda: [content_of(piece, source) for piece in split(source.files[0], source, 100)],
-        lambda: get_format("parquet").parts(source.files[0], source),
+        lambda: [list(read_piece(piece, source)) for piece in split(file, source, 100)],
+        lambda: [content_of(piece, source) for piece in split(file, source, 100)],
+        lambda: format.parts(file, source) if format.entry(file, source) == "parts" else format.head_rows(file, 1000),
+        lambda: list(format.first_records(file, 5)),
         lambda: check_fields(source),
     ):
         try:
@@ -123,12 +129,12 @@ print("survived")
 """
 
 
-@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.stress)])
-def test_a_flipped_bit_in_the_metadata_of_any_column(three_columns, tmp_path, step):
-    """It is read, or an error names the file. pyarrow would end the process at some of them, if it were asked for chunks."""
-    raw, start = three_columns
-    (tmp_path / "whole.parquet").write_bytes(raw)
-    arguments = [tmp_path / "whole.parquet", start, step, tmp_path / "flipped.parquet"]
+@pytest.mark.parametrize("step", [197, pytest.param(1, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("name", ["a.parquet", "file.arrow", "stream.arrow"])
+def test_a_flipped_bit_in_the_metadata_of_any_column(tables, tmp_path, name, step):
+    """It is read, or an error names the file. pyarrow would end the process at some of them, if it were used carelessly."""
+    folder, starts = tables
+    arguments = [folder / name, starts[name], step, tmp_path / name]
     ran = subprocess.run(
         [sys.executable, "-c", READ_FLIPPED, *map(str, arguments)], capture_output=True, text=True, timeout=600
     )

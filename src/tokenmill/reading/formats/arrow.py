@@ -83,7 +83,9 @@ class ArrowFormat(TableFormat):
             else:
                 batch = next(iter(pa.ipc.open_stream(raw)), None)
             if batch is not None:
-                yield from batch.select(text_columns(batch.schema)).slice(0, count).to_pylist()
+                some = batch.select(text_columns(batch.schema)).slice(0, count)
+                some.validate(full=True)  # a damaged file must not be read outside its buffers
+                yield from some.to_pylist()
 
 
 FORMATS: dict[str, Format] = {"arrow": ArrowFormat("arrow")}

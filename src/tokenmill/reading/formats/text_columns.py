@@ -33,6 +33,7 @@ class TableFormat(Format):
         try:
             with reading(file):
                 schema = self.schema(file)
+                _ = schema.names  # which may not be text
         except InputError:
             return None
         try:
