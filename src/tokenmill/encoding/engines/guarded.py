@@ -136,11 +136,12 @@ class GuardedEngine(Engine):
 
     def _starts(self, data: npt.NDArray[np.uint8]) -> Offsets:
         """Where there may be the first byte of a guarded character beyond ASCII."""
-        possible = data >= self._first_bytes[0][0]
-        if np.count_nonzero(possible) > len(data) // 50:
-            possible = np.zeros(len(data), bool)
-            for low, high in self._first_bytes:
-                possible |= (data - np.uint8(low)) <= high - low  # in one comparison: smaller bytes wrap around
+        at = np.flatnonzero(data >= self._first_bytes[0][0])
+        if len(at) < len(data) // 50:
+            return at
+        possible = np.zeros(len(data), bool)
+        for low, high in self._first_bytes:
+            possible |= (data - np.uint8(low)) <= high - low  # in one comparison: smaller bytes wrap around
         return np.flatnonzero(possible)
 
 

@@ -1,10 +1,10 @@
 """Texts on which tokenizer engines go wrong. An engine must agree with the reference on all of them to be used.
 
-They contain every character that this Python's Unicode knows (documents with others are left to the reference), alone and next
-to letters and spaces, and those that are new since Unicode 3.2 also next to apostrophes and digits; runs of white space, digits
-and single characters, from short to very long; combining marks, emoji sequences, control characters, right-to-left scripts; what
-normalizers change; names of special tokens, whole, broken, doubled and inside words; added tokens next to characters of every
-category; and every token of the vocabulary as text.
+They contain every character that this Python's Unicode knows and every pictograph (documents with others are left to the
+reference), alone and next to letters and spaces, and those that are new since Unicode 3.2 also next to apostrophes and digits;
+runs of white space, digits and single characters, from short to very long; combining marks, emoji sequences, control characters,
+right-to-left scripts; what normalizers change; names of special tokens, whole, broken, doubled and inside words; added tokens
+next to characters of every category; and every token of the vocabulary as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.tokenizer_json import byte_level_bytes
 
-VERSION = 3  # of the probes: a verdict holds for the version it was reached with
+VERSION = 4  # of the probes: a verdict holds for the version it was reached with
 
 _SAMPLES = (
     "", " ", "  ", "\n", "\r\n", "\t", "\n\n\n", " \n ", "a", "A", "0", ".", "Hello world", "Hello  world", " Hello",
@@ -48,6 +48,7 @@ _REPEATED = (
     "a", "ab", "A", " ", "\n", "\t", "\r\n", "0", "7", "-", "=", "_", ".", "!", "'", "é", "ß", "中", "あ", "한", "ا", "👍",
     "\u0301", "\u200d", "\u00a0", "\u3000", "\u0000", "\ufffd", "🇩🇪", "\t \t \n", " a", "a ", "\n ", " \n", "x\n", "▁", "</s>",
 )  # fmt: skip
+PICTOGRAPHS = (0x1F000, 0x1FBFF)  # also those that are not assigned yet
 _SCRIPTS_IN_RUNS = ((0x3400, 0xA000), (0xAC00, 0xD800), (0xE000, 0xF900), (0x17000, 0x19000), (0x1B000, 0x1B300))
 
 
@@ -98,7 +99,9 @@ def _crowds(every: int) -> Iterator[str]:
 
 
 def _is_probed(code: int, category: str) -> bool:
-    return category not in ("Cn", "Cs") and (category != "Co" or code % 64 == 0)
+    if category == "Cn":
+        return PICTOGRAPHS[0] <= code <= PICTOGRAPHS[1]
+    return category != "Cs" and (category != "Co" or code % 64 == 0)
 
 
 def _characters_in_context() -> Iterator[str]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 
-from tokenmill.encoding.engines.guarded import Ranges, merged, without
+from tokenmill.encoding.engines.guarded import Ranges, merged, outside, without
+from tokenmill.encoding.selection.probes import PICTOGRAPHS
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 MAX_TEXTS = 2000  # that differ
@@ -58,15 +59,16 @@ def explain_differences(
 
 @cache
 def unassigned() -> Ranges:
-    """The characters that this Python's Unicode does not know. Documents with one are always left to the reference.
+    """The characters that this Python's Unicode does not know, except pictographs. Documents with one are left to the reference.
 
-    One of the libraries in play may know them, and another not. They take 40 ms to find, so they are cached.
+    One of the libraries in play may know them, and another not. New pictographs are in wide use within a year, and nearly all
+    tokenizers treat them like unassigned characters, so they are probed instead. To find all these takes 40 ms: they are cached.
     """
     path = cache_folder() / "proofs" / f"unassigned-{unicodedata.unidata_version}.json"
     cached = read_cached(path)
     if cached is not None:
         return tuple((low, high) for low, high in cached["ranges"])
-    ranges = _of_category("Cn")
+    ranges = outside(_of_category("Cn"), (PICTOGRAPHS,))
     write_cached(path, {"ranges": ranges})
     return ranges
 
