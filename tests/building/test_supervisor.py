@@ -21,7 +21,7 @@ from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResul
 from tokenmill.events import ShardDone, WorkerDied, WorkerStuck
 from tokenmill.testing.executors import Work, plan_work, write_corpus
 
-SEEDS = 40
+SEEDS = 20
 MANY_SEEDS = 2000
 KILLED = -9
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.tokenizer_json import byte_level_bytes
@@ -79,8 +80,10 @@ def _runs() -> Iterator[str]:
         yield unit * 5000
 
 
-def _crowds(every: int) -> Iterator[str]:
+@cache
+def _crowds(every: int) -> tuple[str, ...]:
     """Every assigned character, 64 per text: those of large uniform scripts in a row, the others in contexts."""
+    texts: list[str] = []
     crowd: list[str] = []
     for code in (*range(0, 0x40000, every), *range(0xE0000, 0x110000, every)):
         character = chr(code)
@@ -93,9 +96,9 @@ def _crowds(every: int) -> Iterator[str]:
         else:
             crowd.append(f"{character}x {character}{character}")
         if len(crowd) == 64:
-            yield "".join(crowd)
+            texts.append("".join(crowd))
             crowd.clear()
-    yield "".join(crowd)
+    return (*texts, "".join(crowd))
 
 
 def _is_probed(code: int, category: str) -> bool:
