@@ -117,18 +117,15 @@ class BuildPlan:
         manifest = self.prior.published
         if manifest is None or not manifest.complete or manifest.shard_ids != shards:
             return None
-        if not files_are_complete(self.folder, manifest) or not (self.limit or self._has_same_names()):
+        if not files_are_complete(self.folder, manifest) or not (self.limit or self._has_same_names(manifest)):
             return None
         settle(self.folder, manifest)
         sweep(self.folder, set(shards))
         return Store(self.folder, manifest)
 
-    def _has_same_names(self) -> bool:
+    def _has_same_names(self, manifest: Manifest) -> bool:
         try:
-            path = (
-                side_file(self.folder, self.prior.published, SOURCES) if self.prior.published else self.folder / SOURCES
-            )
-            return read_sources(path).files == self.sources().files
+            return read_sources(side_file(self.folder, manifest, SOURCES)).files == self.sources().files
         except CorruptError:
             return False
 

@@ -175,11 +175,11 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
     own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
     prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
-    files = tuple(file for file in source.files if not file.path.startswith(prefixes))
-    if len(files) == len(source.files):
+    mine = tuple(file for file in source.files if file.path.startswith(prefixes))
+    if not mine:
         return source
-    mine = (file.path for file in source.files if file.path.startswith(prefixes))
-    ignored = (*source.ignored, *(Ignored(path, "where stores are written") for path in mine))
+    files = tuple(file for file in source.files if not file.path.startswith(prefixes))
+    ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     if not files and not source.streams:
         where = next(folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
         raise UsageError(f"all input files are in {where}, where stores are written; give other files")

@@ -29,10 +29,9 @@ from tokenmill.io.atomic import (
 from tokenmill.store.columns import shard_of_file
 from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
 from tokenmill.store.shard import content_digest, has_columns, sealed
-from tokenmill.store.side_files import NEXT, settle
-from tokenmill.store.sources import SOURCES, Sources
+from tokenmill.store.side_files import NEXT, QUARANTINE, settle
+from tokenmill.store.sources import SOURCES, RowCounter, Sources
 
-QUARANTINE = "quarantine.jsonl"
 _TEMPORARY_FILE = re.compile(
     rf"(manifest\.json|(sources\.json|quarantine\.jsonl)(\.next)?|events\.jsonl|tokenizer/.+|listing|seen){TEMPORARY_SUFFIX}"
 )
@@ -63,7 +62,7 @@ def publish(
         settle(folder, in_place)  # an earlier publication may have been interrupted
     contents: list[str] = []
     files_of_shards: list[list[str]] = []
-    file, row = "", 0  # of the last piece: its file, and the row at which the next piece of that begins
+    counter = RowCounter()
     with _Quarantine(folder / (QUARANTINE + NEXT)) as quarantine:
         for entry in entries:
             receipt = entry.receipt
@@ -74,14 +73,12 @@ def publish(
             manifest.shard_documents.append(receipt["documents"])
             manifest.shard_tokens.append(receipt["tokens"])
             manifest.receipts.append(digest(sealed(receipt)))
-            manifest.row_starts.append(row if entry.files[:1] == [file] else 0)
+            manifest.row_starts.append(counter.start_of(entry.files[0]) if entry.files else 0)
             manifest.text_bytes += receipt["text_bytes"]
             manifest.special_documents += receipt.get("special_documents", 0)
             files_of_shards.append(entry.files)
             for name, piece in zip(entry.files, receipt["pieces"], strict=True):
-                file, row = name, row if name == file else 0
-                quarantine.add(name, row, piece.get("skips", ()))
-                row += piece["rows"]
+                quarantine.add(name, counter.add(name, piece["rows"]), piece.get("skips", ()))
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
     manifest.quarantined = dict(sorted(quarantine.reasons.items()))
     manifest.failed = failed or []

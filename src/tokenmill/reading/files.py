@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,6 +43,11 @@ class Ignored(NamedTuple):
 
     path: str
     reason: str
+
+
+def by_reason(ignored: Iterable[Ignored]) -> dict[str, int]:
+    """How many are ignored for each reason, the most frequent first."""
+    return dict(Counter(reason for _, reason in ignored).most_common())
 
 
 def tag_of(info: os.stat_result) -> str:
@@ -92,7 +98,7 @@ class Source(ReadOptions):
     @property
     def ignored_by_reason(self) -> dict[str, int]:
         """How many files and folders are ignored for each reason, the most frequent first."""
-        return dict(Counter(reason for _, reason in self.ignored).most_common())
+        return by_reason(self.ignored)
 
     @property
     def num_bytes(self) -> int:

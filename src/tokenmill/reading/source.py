@@ -6,7 +6,6 @@ import glob
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from tokenmill.formatting import in_words
 from tokenmill.option_types import suggests, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import files_of
-from tokenmill.reading.files import Ignored, Source, SourceFile, Stream
+from tokenmill.reading.files import Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
 
@@ -62,8 +61,7 @@ def read(
     if separator is not None:
         _check_separator(files)
     if not files and not streams:
-        reasons = in_words(dict(Counter(reason for _, reason in ignored).most_common()))
-        hint = f" (ignored: {reasons})" if ignored else ""
+        hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
         raise UsageError(f"no file to read in {', '.join(spellings)}{hint}; --format takes any file for data")
     return Source(
         files=files,

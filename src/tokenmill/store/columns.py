@@ -37,6 +37,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHARD_FILE = re.compile(rf"([0-9a-f]{{24}})(\.json|(\.{_NAME.pattern})?\.npy)({TEMPORARY_SUFFIX})?")
 
 
+def is_count(value: object) -> bool:
+    """Whether a value from a file is a number of documents, tokens, rows or bytes that fits into an int64."""
+    return type(value) is int and 0 <= value < 1 << 62
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
     """The name of a column, whether it has a value per token or per document, and the name of its numpy dtype."""

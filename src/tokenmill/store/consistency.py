@@ -17,10 +17,8 @@ from tokenmill.errors import CorruptError
 from tokenmill.store.columns import ENDS, IDS, column_path, open_column
 from tokenmill.store.manifest import NAME, Manifest, store_fingerprint
 from tokenmill.store.shard import Damage, Receipt, content_digest, receipt_problem
-from tokenmill.store.side_files import side_file
-from tokenmill.store.sources import SOURCES, Sources, read_sources
-
-QUARANTINE = "quarantine.jsonl"
+from tokenmill.store.side_files import QUARANTINE, side_file
+from tokenmill.store.sources import SOURCES, RowCounter, Sources, read_sources
 
 
 def check_columns(shards: Path, receipt: Receipt, vocab_size: int) -> list[Damage]:
@@ -108,12 +106,12 @@ def _sources(manifest: Manifest, sources: Sources, receipts: Sequence[Receipt]) 
     if sources.shards != pieces:
         yield "it has other pieces than the shards"
         return
-    file, row = "", 0
+    counter = RowCounter()
     for i, receipt in enumerate(receipts):
         names = sources.names(i)
-        start = row if names[:1] == [file] else 0
+        start = counter.start_of(names[0]) if names else 0
         if manifest.row_starts[i] != start:
             yield f"shard {receipt['id']} starts at row {manifest.row_starts[i]} of its file, by its sources at {start}"
             return
         for name, piece in zip(names, receipt["pieces"], strict=True):
-            file, row = name, (row if name == file else 0) + piece["rows"]
+            counter.add(name, piece["rows"])

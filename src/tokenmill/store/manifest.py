@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
 from tokenmill.io.atomic import canonical, digest, write_atomically
-from tokenmill.store.columns import ENDS, IDS, ColumnSpec
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec, is_count
 
 FORMAT = "tokenmill-store"
 VERSION = 3
@@ -20,7 +20,6 @@ TRIAL = ("max_rows", "max_documents", "max_tokens")  # options that stop a build
 TOKENIZER_KEYS = frozenset(
     ("name", "fingerprint", "vocab_size", "engine", "engine_version", "proof", "eos_id", "bos_id")
 )
-MOST = 1 << 62  # documents, tokens or bytes
 SEAL = b',\n"checksum": '
 _SHARD_ID = r"[0-9a-z][0-9a-z_-]{0,99}"
 
@@ -119,7 +118,7 @@ def _check_shards(manifest: Manifest) -> None:
         raise ValueError(f"columns {', '.join(names)}")
     for name in ("shard_documents", "shard_tokens", "row_starts"):
         counts = getattr(manifest, name)
-        if not isinstance(counts, list) or any(type(count) is not int or not 0 <= count < MOST for count in counts):
+        if not isinstance(counts, list) or not all(map(is_count, counts)):
             raise ValueError(f"{name} is not a list of counts")
     for name in ("shard_ids", "receipts"):
         if not isinstance(getattr(manifest, name), list):
@@ -150,13 +149,7 @@ def _check_tables(manifest: Manifest) -> None:
     missing = TOKENIZER_KEYS - manifest.tokenizer.keys()
     if missing:
         raise ValueError(f"the tokenizer lacks {', '.join(sorted(missing))}")
-    numbers = {"vocab_size": manifest.tokenizer["vocab_size"]}
-    numbers |= {name: getattr(manifest, name) for name in ("source_bytes", "text_bytes", "special_documents")}
-    numbers |= {f"quarantined {reason}": count for reason, count in manifest.quarantined.items()}
-    numbers |= {name: value for name in ("bos_id", "eos_id") if (value := manifest.tokenizer[name]) is not None}
-    for name, number in numbers.items():
-        if type(number) is not int or not 0 <= number < MOST:
-            raise ValueError(f"{name} is {number!r}")
+    _check_numbers(manifest)
     if type(manifest.complete) is not bool or not isinstance(manifest.fingerprint, str):
         raise ValueError("complete or fingerprint is of another type")
     if not isinstance(manifest.failed, list) or not all(
@@ -165,6 +158,16 @@ def _check_tables(manifest: Manifest) -> None:
         raise ValueError("failed is not a list of files")
     if not all(isinstance(text, str) for pair in manifest.files.items() for text in pair):
         raise ValueError("files is not a table of checksums")
+
+
+def _check_numbers(manifest: Manifest) -> None:
+    numbers = {"vocab_size": manifest.tokenizer["vocab_size"]}
+    numbers |= {name: getattr(manifest, name) for name in ("source_bytes", "text_bytes", "special_documents")}
+    numbers |= {f"quarantined {reason}": count for reason, count in manifest.quarantined.items()}
+    numbers |= {name: value for name in ("bos_id", "eos_id") if (value := manifest.tokenizer[name]) is not None}
+    for name, number in numbers.items():
+        if not is_count(number):
+            raise ValueError(f"{name} is {number!r}")
 
 
 def store_fingerprint(tokenizer: str, around: list[int | None], dtype: str, shards: list[str]) -> str:

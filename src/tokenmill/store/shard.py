@@ -31,6 +31,7 @@ from tokenmill.store.columns import (
     column_path,
     columns_with,
     file_bytes,
+    is_count,
     npy_header,
     receipt_path,
 )
@@ -186,12 +187,12 @@ def receipt_problem(receipt: Receipt) -> str | None:
         pieces = receipt["pieces"]
         for piece in pieces:
             skipped = sum(count for _, count, _, _ in piece.get("skips", ()))
-            if not all(_is_count(piece[name]) for name in ("rows", "documents")):
+            if not all(is_count(piece[name]) for name in ("rows", "documents")):
                 return "the counts of a piece are not counts"
             if piece["rows"] != piece["documents"] + skipped:
                 return f"a piece of {piece['rows']} rows has {piece['documents']} documents and {skipped} left-out rows"
         for name in ("documents", "tokens", "text_bytes"):
-            if not _is_count(receipt[name]):
+            if not is_count(receipt[name]):
                 return f"{name} is not a count"
             parts = [piece[name] for piece in pieces if name in piece]
             if len(parts) == len(pieces) and sum(parts) != receipt[name]:
@@ -199,10 +200,6 @@ def receipt_problem(receipt: Receipt) -> str | None:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it is not a receipt ({type(error).__name__}: {error})"
     return None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tokenmill.io.atomic import digest, sync_folder, writing
 from tokenmill.store.manifest import Manifest
 
 NEXT = ".next"
+QUARANTINE = "quarantine.jsonl"
 
 
 def side_file(folder: Path, manifest: Manifest, name: str) -> Path:

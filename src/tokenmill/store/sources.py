@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from tokenmill.errors import CorruptError
 from tokenmill.store.checksums import repair_hint
@@ -40,12 +41,33 @@ def read_sources(path: Path) -> Sources:
     except OSError as error:
         raise CorruptError(f"{path}: {error.strerror}; {repair_hint(path.parent)}") from error
     body = unsealed(raw, SOURCES, VERSION)
+    sources = None if body is None else _sources_in(body)
+    if sources is None:
+        raise CorruptError(f"{path} is damaged; {repair_hint(path.parent)}")
+    return sources
+
+
+def _sources_in(body: dict[str, Any]) -> Sources | None:
+    """None if the lists are missing, of other types, or contradict each other."""
     try:
-        assert body is not None
         files, pieces, shards = body["files"], body["pieces"], body["shards"]
-        assert sum(pieces) == sum(shards)
-        assert len(files) == len(pieces)
-        assert all(isinstance(name, str) for name in files)
-        return Sources(files, pieces, shards)
-    except (AssertionError, KeyError, TypeError):
-        raise CorruptError(f"{path} is damaged; {repair_hint(path.parent)}") from None
+        agree = sum(pieces) == sum(shards) and len(files) == len(pieces)
+        return Sources(files, pieces, shards) if agree and all(isinstance(name, str) for name in files) else None
+    except (KeyError, TypeError):
+        return None
+
+
+class RowCounter:
+    """The row of its file at which each piece of a store starts, for pieces that come in order."""
+
+    def __init__(self) -> None:
+        self._file, self._row = "", 0
+
+    def start_of(self, file: str) -> int:
+        return self._row if file == self._file else 0
+
+    def add(self, file: str, rows: int) -> int:
+        """Count the next piece. Returns the row at which it starts."""
+        start = self.start_of(file)
+        self._file, self._row = file, start + rows
+        return start

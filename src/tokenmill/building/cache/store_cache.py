@@ -45,7 +45,6 @@ from tokenmill.io.lock import build_lock
 from tokenmill.store.integrity import files_are_complete, verify_store
 from tokenmill.store.lease import USED, hold
 from tokenmill.store.manifest import read_manifest, trial_of
-from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES
 from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
@@ -186,7 +185,7 @@ class CacheDestination:
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:
         if store.path == self.folder:
-            names = side_file(store.path, store.manifest, SOURCES).read_bytes()
+            names = (store.path / SOURCES).read_bytes()
             store = self._move_to_stores(store)
         else:
             names = plan.sources().as_bytes()

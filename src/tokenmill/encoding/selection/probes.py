@@ -109,18 +109,25 @@ def _is_probed(code: int, category: str) -> bool:
 
 def _characters_in_context() -> Iterator[str]:
     """About twelve characters of each category, in several contexts."""
-    by_category: dict[str, list[str]] = {}
+    for _, characters in sorted(_by_category().items()):
+        for c in characters[:: max(1, len(characters) // 12)]:
+            yield from (c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}")
+            yield from (
+                f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'",
+                f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n",
+                f"A{c}a B{c}B{c}c",
+            )
+
+
+@cache
+def _by_category() -> dict[str, list[str]]:
+    """Characters of each category, from all over Unicode."""
+    found: dict[str, list[str]] = {}
     for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
-        by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
-    for category, characters in sorted(by_category.items()):
+        category = unicodedata.category(chr(code))
         if category not in ("Cn", "Cs"):
-            for c in characters[:: max(1, len(characters) // 12)]:
-                yield from (c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}")
-                yield from (
-                    f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'",
-                    f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n",
-                    f"A{c}a B{c}B{c}c",
-                )
+            found.setdefault(category, []).append(chr(code))
+    return found
 
 
 def added_tokens_in_context(definition: Definition) -> list[str]:
@@ -132,12 +139,7 @@ def added_tokens_in_context(definition: Definition) -> list[str]:
     for added in definition.added:
         flags = tuple(bool(added.get(flag)) for flag in ("single_word", "lstrip", "rstrip", "normalized", "special"))
         by_flags.setdefault(flags, []).append(added["content"])
-    neighbours: dict[str, list[str]] = {}
-    for code in (*range(0x3100), *range(0xA000, 0xD800, 37), *range(0xF900, 0x20000, 97)):
-        category = unicodedata.category(chr(code))
-        if category not in ("Cn", "Cs"):
-            neighbours.setdefault(category, []).append(chr(code))
-    some = [c for found in neighbours.values() for c in (found[0], found[len(found) // 2], found[-1])]
+    some = [c for found in _by_category().values() for c in (found[0], found[len(found) // 2], found[-1])]
     texts = []
     for flags, tokens in sorted(by_flags.items()):
         plain = not any(flags[:3])  # such a token is found wherever its text is

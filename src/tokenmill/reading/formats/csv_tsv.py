@@ -102,7 +102,6 @@ class CsvFormat(TableFormat):
         with open_stream(file, content) as stream:
             rows = self._rows(file, stream)
             header = next(rows, [])
-            check_columns(file, _schema_of(header), source)
             columns = [header.index(name) for name in template.fields]
             for number, row in enumerate(rows):
                 if number < skip_rows:

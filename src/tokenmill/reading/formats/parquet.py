@@ -36,15 +36,15 @@ class ParquetFormat(TableFormat):
                     table, group, fields, _rows_per_block(table.metadata.row_group(group), block_bytes)
                 ):
                     yield from table_blocks(batch, source, block_bytes)
-            _hash_chunks(content, raw, [chunk for group in groups for chunk in _chunks(table, group, fields)])
+            _hash_chunks(content, raw, _chunks(table, groups, fields))
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         with open_raw(piece.file) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             groups = _groups(piece, table.metadata)
             for group in groups:
-                _check_chunks(table, group, source.fields)
-            _hash_chunks(content, raw, [chunk for group in groups for chunk in _chunks(table, group, source.fields)])
+                next(_batches(table, group, source.fields, 1), None)  # see `_chunks`
+            _hash_chunks(content, raw, _chunks(table, groups, source.fields))
 
     def schema(self, file: SourceFile) -> pa.Schema:
         return pq.read_schema(file.path)
@@ -53,29 +53,18 @@ class ParquetFormat(TableFormat):
         return "parts"
 
     def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
-        with reading(file):
-            metadata = pq.read_metadata(file.path)
-            sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-        return grouped(file, sizes, piece_bytes)
+        return grouped(file, [group.total_byte_size for group in _row_groups(file)], piece_bytes)
 
     def parts(self, file: SourceFile, source: Source) -> list[Part]:
-        with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
-            groups = range(table.metadata.num_row_groups)
-            for group in groups:
-                _check_chunks(table, group, source.fields)
-            texts = [
-                1 + sum(int(chunk.total_uncompressed_size) for chunk in _chunks(table, group, source.fields))
-                for group in groups
-            ]
-            rows = [table.metadata.row_group(group).num_rows for group in groups]
+        """From the footer. Other columns count as text: to look at the metadata of one column, it must be read."""
+        groups = _row_groups(file)
+        texts = [1 + int(group.total_byte_size) for group in groups]
         disk_bytes = file.size / max(1, sum(texts))  # per byte of text
-        return [Part(text, text * disk_bytes, count) for text, count in zip(texts, rows, strict=True)]
+        return [Part(text, text * disk_bytes, group.num_rows) for text, group in zip(texts, groups, strict=True)]
 
     def rows_before(self, piece: Piece, source: Source) -> int:
         """From the footer."""
-        with reading(piece.file):
-            metadata = pq.read_metadata(piece.file.path)
-            return sum(metadata.row_group(i).num_rows for i in range(piece.start))
+        return sum(group.num_rows for group in _row_groups(piece.file)[: piece.start])
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
@@ -90,26 +79,28 @@ def _groups(piece: Piece, metadata: Any) -> range:
     return range(piece.start, metadata.num_row_groups if piece.stop is None else piece.stop)
 
 
+def _row_groups(file: SourceFile) -> list[Any]:
+    """The metadata of all row groups, from the footer."""
+    with reading(file):
+        metadata = pq.read_metadata(file.path)
+        return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+
+
 def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: int) -> Iterator[pa.RecordBatch]:
     columns = list(dict.fromkeys(fields))
     batches: Iterator[pa.RecordBatch] = table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
     return batches
 
 
-def _check_chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> None:
-    """Read a row of a row group, so that damaged metadata of its chunks is an exception: see `_chunks`."""
-    next(_batches(table, group, fields, 1), None)
-
-
-def _chunks(table: pq.ParquetFile, group: int, fields: tuple[str, ...]) -> list[Any]:
-    """The column chunks that the fields are read from, for a row group of which some rows were read before.
+def _chunks(table: pq.ParquetFile, groups: range, fields: tuple[str, ...]) -> list[Any]:
+    """The column chunks that the fields are read from, for row groups of which some rows were read before.
 
     pyarrow aborts the process at the metadata of a damaged chunk, where reading the chunk raises an exception. So rows must
     have been read, and chunks of other columns are not touched.
     """
     paths = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
     wanted = [i for i, path in enumerate(paths) if any(path == name or path.startswith(name + ".") for name in fields)]
-    return [table.metadata.row_group(group).column(i) for i in wanted]
+    return [table.metadata.row_group(group).column(i) for group in groups for i in wanted]
 
 
 def _rows_per_block(group: Any, block_bytes: int) -> int:
