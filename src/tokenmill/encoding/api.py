@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tokenmill.encoding.definition import SPECIALS, Definition
-from tokenmill.encoding.engines import ENGINES, installed_version, make_reference
-from tokenmill.encoding.engines.base import Vocabulary
-from tokenmill.encoding.resolve import TokenizerFiles, define, find
+from tokenmill.encoding.engines import ENGINES, installed_version
+from tokenmill.encoding.parsing import parse_safely
+from tokenmill.encoding.resolve import TokenizerFiles, find
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.encoding.tokenizer_json import special_names
-from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.errors import UsageError
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 # Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
@@ -104,31 +103,6 @@ def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     path = cache_folder() / "tokenizers" / f"{key.hexdigest()[:32]}.facts"
     facts = read_cached(path)
     if facts is None:
-        facts = _parse(found, policy)
+        facts = parse_safely(found, policy)
         write_cached(path, facts)
     return facts
-
-
-def _parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
-    definition = replace(define(found), special_tokens=policy)
-    if definition.json is None:
-        vocabulary = make_reference(definition, found.live).vocabulary()
-    else:
-        vocabulary = _vocabulary(definition.json)
-    if not vocabulary.vocab_size:
-        raise TokenizerError(f"{found.file or found.name}: its vocabulary is empty; was the tokenizer never trained?")
-    return {
-        "json": definition.json,
-        "reference": definition.reference,
-        "special": {**definition.special, **found.special},
-        "fingerprint": definition.fingerprint,
-        **asdict(vocabulary),
-    }
-
-
-def _vocabulary(tokenizer_json: str) -> Vocabulary:
-    body = json.loads(tokenizer_json)
-    added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
-    tokens = body["model"]["vocab"]
-    ids = tokens.values() if isinstance(tokens, dict) else range(len(tokens))
-    return Vocabulary(max([*ids, *added.values()], default=-1) + 1, added, special_names(body))

@@ -37,8 +37,9 @@ class Content:
     def update(self, data: Any) -> None:
         self.hash.update(data)
 
-    def finish(self) -> None:
-        self.digest = self.hash.hexdigest()
+    def finish(self, digest: str | None = None) -> None:
+        """Everything was read. `digest` is given by a reader that has computed it elsewhere."""
+        self.digest = self.digest or digest or self.hash.hexdigest()
 
     @contextmanager
     def parsing(self) -> Iterator[None]:

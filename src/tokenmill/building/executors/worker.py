@@ -36,6 +36,7 @@ from tokenmill.building.plan import Task
 from tokenmill.building.task import EncodedTask, TaskOptions, TaskRunner
 from tokenmill.building.task_context import CrashHistory, TaskContext
 from tokenmill.encoding.encoder import EngineFailure
+from tokenmill.reading.formats import expect_crashes
 
 ENGINE_FAILED = 70  # exit code
 HEARTBEAT_SECONDS = 2.0
@@ -111,6 +112,7 @@ class _WorkerProcess:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor gets it too, and decides
+    expect_crashes()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints is not a message
     worker = _WorkerProcess(out)

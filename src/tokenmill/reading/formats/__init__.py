@@ -23,6 +23,7 @@ class Registration(NamedTuple):
     expansion: int = 1  # bytes of text per byte of an uncompressed file, about
     codecs: bool = True  # whether a whole file may be compressed with gzip, zstd, ...
     separator: bool = False  # whether the separator option applies
+    may_crash: bool = False  # whether a damaged file can crash the library that reads it: it is read in a child process
 
 
 REGISTERED = {
@@ -31,8 +32,8 @@ REGISTERED = {
         Registration("text", "text", (".txt", ".text"), separator=True),
         Registration("lines", "text", ()),
         Registration("jsonl", "jsonl", (".jsonl", ".ndjson", ".json")),
-        Registration("parquet", "parquet", (".parquet", ".pq"), expansion=3, codecs=False),
-        Registration("arrow", "arrow", (".arrow", ".feather", ".ipc"), codecs=False),
+        Registration("parquet", "parquet", (".parquet", ".pq"), expansion=3, codecs=False, may_crash=True),
+        Registration("arrow", "arrow", (".arrow", ".feather", ".ipc"), codecs=False, may_crash=True),
         Registration("csv", "csv_tsv", (".csv",)),
         Registration("tsv", "csv_tsv", (".tsv",)),
     )
@@ -40,12 +41,35 @@ REGISTERED = {
 COMPRESSED_EXPANSION = 3  # bytes of text per byte of a compressed file, about
 
 
-@cache
+_this_process_may_crash = False
+
+
+def expect_crashes() -> None:
+    """Read all files in this process from now on: it is one whose death is survived."""
+    global _this_process_may_crash
+    _this_process_may_crash = True
+
+
 def get_format(name: str) -> Format:
+    """The format of this name. Files that may crash the library that reads them are read in a child process."""
+    if _this_process_may_crash or not REGISTERED[name].may_crash:
+        return read_in_this_process(name)
+    return _isolated(name)
+
+
+@cache
+def read_in_this_process(name: str) -> Format:
     """The format of this name; imports its module."""
     module = import_module(f"{__name__}.{REGISTERED[name].module}")
     found: Format = module.FORMATS[name]
     return found
+
+
+@cache
+def _isolated(name: str) -> Format:
+    from tokenmill.reading.isolation import IsolatedFormat
+
+    return IsolatedFormat(read_in_this_process(name))
 
 
 def text_weight(file: SourceFile) -> int:
@@ -53,4 +77,14 @@ def text_weight(file: SourceFile) -> int:
     return file.size * (COMPRESSED_EXPANSION if file.codec else REGISTERED[file.format].expansion)
 
 
-__all__ = ["REGISTERED", "Entry", "Format", "Part", "Registration", "get_format", "text_weight"]
+__all__ = [
+    "REGISTERED",
+    "Entry",
+    "Format",
+    "Part",
+    "Registration",
+    "expect_crashes",
+    "get_format",
+    "read_in_this_process",
+    "text_weight",
+]

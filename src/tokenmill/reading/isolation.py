@@ -1,0 +1,119 @@
+"""Files that are read in a child process, because a damaged one may crash the library that reads it.
+
+The child is `reading_process`. A piece is read block by block; while the caller works on a block, the child reads the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from tokenmill.child_process import ChildDied, Children, Message
+from tokenmill.documents import Skip, Texts
+from tokenmill.errors import InputError
+from tokenmill.options import ReadOptions
+from tokenmill.reading.content_hash import Content
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats.base import Entry, Format, Part
+
+_children = Children("tokenmill.reading.reading_process")
+_OPTIONS = [option.name for option in fields(ReadOptions)]
+
+
+class IsolatedFormat(Format):
+    """A format whose files are read in a child process, except those that tokenmill wrote itself."""
+
+    def __init__(self, here: Format) -> None:
+        super().__init__(here.name)
+        self._here = here  # reads in this process
+        self.has_fields, self.hashes_columns = here.has_fields, here.hashes_columns
+
+    def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
+        if piece.file.spooled:
+            yield from self._here.read(piece, source, block_bytes, content)
+            return
+        with _blaming(piece.file), _children.lend() as child:
+            child.send(_request("read", piece, source, block_bytes))
+            while "digest" not in (answer := child.receive()).body:
+                child.send({"call": "next"})
+                try:
+                    yield _texts(answer)
+                except GeneratorExit:  # the caller has enough
+                    child.receive()
+                    return
+            content.finish(answer.body["digest"])
+
+    def hash(self, piece: Piece, source: Source, content: Content) -> None:
+        if piece.file.spooled:
+            self._here.hash(piece, source, content)
+        else:
+            content.finish(self._call("hash", piece, source))
+
+    def entry(self, file: SourceFile, source: Source) -> Entry:
+        return self._here.entry(file, source)
+
+    def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
+        return [Piece(file, *piece) for piece in self._call("split", Piece(file), source, piece_bytes)]
+
+    def digest_option(self, source: Source) -> str | None:
+        return self._here.digest_option(source)
+
+    def one_document(self, source: Source) -> bool:
+        return self._here.one_document(source)
+
+    def check_fields(self, file: SourceFile, source: Source) -> str | None:
+        try:
+            complaint: str | None = self._call("check_fields", Piece(file), source)
+        except InputError:
+            return None
+        return complaint
+
+    def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
+        yield from self._call("first_records", Piece(file), None, count)
+
+    def rows_before(self, piece: Piece, source: Source) -> int:
+        return int(self._call("rows_before", piece, source))
+
+    def parts(self, file: SourceFile, source: Source) -> list[Part]:
+        return [Part(*part) for part in self._call("parts", Piece(file), source)]
+
+    def head_rows(self, file: SourceFile, most_bytes: int) -> tuple[int, int] | None:
+        found = self._call("head_rows", Piece(file), None, most_bytes)
+        return None if found is None else (found[0], found[1])
+
+    def _call(self, method: str, piece: Piece, source: Source | None, number: int = 0) -> Any:
+        with _blaming(piece.file), _children.lend() as child:
+            return child.call(_request(method, piece, source, number)).body["result"]
+
+
+def _request(method: str, piece: Piece, source: Source | None, number: int) -> dict[str, Any]:
+    options = {name: getattr(source, name) for name in _OPTIONS} if source is not None else {}
+    return {
+        "call": method,
+        "file": list(piece.file),
+        "range": [piece.start, piece.stop],
+        "reading": options,
+        "number": number,
+    }
+
+
+@contextmanager
+def _blaming(file: SourceFile) -> Iterator[None]:
+    """Turn the death of the child into an InputError that names the file."""
+    try:
+        yield
+    except ChildDied as died:
+        raise InputError(
+            f"{file.shown}: the library that reads {file.format} files {died} at this file; it is damaged, or memory is short"
+        ) from died
+
+
+def _texts(answer: Message) -> Texts:
+    import pyarrow as pa
+
+    offsets, data = map(pa.py_buffer, answer.data)
+    values = pa.Array.from_buffers(pa.large_string(), answer.body["documents"], [None, offsets, data])
+    skips = [Skip(*skip) for skip in answer.body["skips"]]
+    return Texts(values, answer.body["rows"], skips, answer.body["unfinished"])

@@ -1,0 +1,66 @@
+"""The process in which files are read that may crash it: `python -m tokenmill.reading.reading_process`. See `isolation`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tokenmill.child_process import Message, serve
+from tokenmill.documents import text_offsets
+from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.formats import read_in_this_process
+
+
+class _Reader:
+    """The child's side: answers one request after the other, and keeps the piece that is being read."""
+
+    def __call__(self, request: Message) -> Message:
+        body = request.body
+        if body["call"] == "next":
+            return self._next()
+        file = SourceFile(*body["file"])
+        format = read_in_this_process(file.format)
+        piece = Piece(file, *body["range"])
+        source = Source(files=(), inputs=(), **body["reading"])
+        number = body["number"]
+        match body["call"]:
+            case "read":
+                self._content = format.hasher(piece, source)
+                self._blocks = format.read(piece, source, number, self._content)
+                return self._next()
+            case "hash":
+                content = format.hasher(piece, source)
+                format.hash(piece, source, content)
+                content.finish()
+                result: Any = content.digest
+            case "split":
+                result = [[part.start, part.stop, part.nbytes] for part in format.split(file, source, number)]
+            case "rows_before":
+                result = format.rows_before(piece, source)
+            case "first_records":
+                result = list(format.first_records(file, number))
+            case "head_rows":
+                result = format.head_rows(file, number)
+            case method:
+                result = getattr(format, method)(file, source)
+        return Message({"result": result})
+
+    def _next(self) -> Message:
+        texts = next(self._blocks, None)
+        if texts is None:
+            self._content.finish()
+            return Message({"digest": self._content.digest})
+        offsets = text_offsets(texts.values)
+        data = texts.values.buffers()[2] or pa.py_buffer(b"")
+        body = {
+            "documents": len(texts.values),
+            "rows": texts.rows,
+            "skips": list(texts.skips),
+            "unfinished": texts.unfinished,
+        }
+        return Message(body, (offsets - offsets[0], data[offsets[0] : offsets[-1]]))
+
+
+if __name__ == "__main__":
+    serve(_Reader())
