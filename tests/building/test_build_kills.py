@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from build_helpers import shard_files, temporary_files
+from build_helpers import shard_files, temporary_files, worker_processes
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -373,7 +373,7 @@ def test_a_tokenizer_that_vanishes_before_the_workers_read_it(corpus, tokenizer_
 
     with pytest.raises(TokenizerError, match=str(kept)):
         tm.build(corpus, tokenizer_path, tmp_path / "store", workers=2, shard_bytes="16KB", progress=vanish)
-    assert not psutil.Process().children()
+    assert not worker_processes()
 
 
 # The build is interrupted.

@@ -6,11 +6,11 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
+from build_helpers import worker_processes
 
 import tokenmill as tm
 from tokenmill.building.machine import resident_bytes
@@ -23,19 +23,9 @@ class Peak:
     largest = 0
 
     def look(self) -> None:
-        sizes = [resident_bytes(child.pid) for child in _workers()]
+        sizes = [resident_bytes(child.pid) for child in worker_processes()]
         self.together = max(self.together, sum(sizes))
         self.largest = max([self.largest, *sizes])
-
-
-def _workers() -> list[psutil.Process]:
-    """The children that run a program of their own. One that was just forked shares its parent's memory, which is not its."""
-    workers = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            if "tokenmill.building.executors.worker" in child.cmdline():
-                workers.append(child)
-    return workers
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 import psutil
 import pytest
+from build_helpers import worker_processes
 
 import tokenmill as tm
 from tokenmill.building.executors import supervisor as supervising
@@ -313,7 +314,7 @@ def test_a_stopped_worker_does_not_hold_a_build(corpus, tokenizer_path, tmp_path
     def listen(event) -> None:
         seen.append(event)
         if isinstance(event, ShardDone) and not stopped:
-            stopped.append(psutil.Process().children()[0].pid)
+            stopped.append(worker_processes()[0].pid)
             os.kill(stopped[0], signal.SIGSTOP)
 
     store = tm.build(corpus, tokenizer_path, tmp_path / "store", progress=listen, **options)

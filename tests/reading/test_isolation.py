@@ -201,3 +201,15 @@ def test_a_crash_is_not_blamed_on_a_child_that_cannot_start(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ChildDied, match="exit 1"), Children("json").lend() as child:
         child.call({})
+
+
+def test_where_no_process_can_be_started(folder, monkeypatch, tokenizer_path, tmp_path):
+    """Files and tokenizers are read in this process."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(isolation, "_children", Children("tokenmill.reading.reading_process"))
+    monkeypatch.setattr(parsing, "_children", Children("tokenmill.encoding.parsing_process"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "forbidden"))
+    source = tm.read(folder / "a.parquet")
+    assert len(documents(folder / "a.parquet")) == 100
+    assert [rows_before(piece, source) for piece in split(source.files[0], source, 300)][-1] > 0
+    assert tm.load_tokenizer(tokenizer_path, engine="reference").vocab_size

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -72,3 +75,13 @@ class CachedBuilds:
     def command(self, *words: str) -> int:
         """The exit code of `tokenmill cache ...` on this cache."""
         return main(["cache", *words, "--cache-dir", str(self.cache)])
+
+
+def worker_processes() -> list[psutil.Process]:
+    """The workers of this process. One that was just forked shares its parent's memory, and does not count yet."""
+    workers = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "tokenmill.building.executors.worker" in child.cmdline():
+                workers.append(child)
+    return workers

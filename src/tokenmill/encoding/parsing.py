@@ -23,7 +23,7 @@ _children = Children("tokenmill.encoding.parsing_process")
 def parse_safely(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     """`parse`, in a child process if the tokenizer comes from files. A crash is a TokenizerError that names the file."""
     where = found.file or found.name
-    if found.definition is not None:
+    if found.definition is not None or not _children.can_start():
         return parse(found, policy)
     try:
         with _children.lend() as child:

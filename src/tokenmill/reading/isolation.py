@@ -23,7 +23,10 @@ _OPTIONS = [option.name for option in fields(ReadOptions)]
 
 
 class IsolatedFormat(Format):
-    """A format whose files are read in a child process, except those that tokenmill wrote itself."""
+    """A format whose files are read in a child process, except those that tokenmill wrote itself.
+
+    Where no process can be started, they are read in this one.
+    """
 
     def __init__(self, here: Format) -> None:
         super().__init__(here.name)
@@ -31,7 +34,7 @@ class IsolatedFormat(Format):
         self.has_fields, self.hashes_columns = here.has_fields, here.hashes_columns
 
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
-        if piece.file.spooled:
+        if _is_read_here(piece.file):
             yield from self._here.read(piece, source, block_bytes, content)
             return
         with _blaming(piece.file), _children.lend() as child:
@@ -46,7 +49,7 @@ class IsolatedFormat(Format):
             content.finish(answer.body["digest"])
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
-        if piece.file.spooled:
+        if _is_read_here(piece.file):
             self._here.hash(piece, source, content)
         else:
             content.finish(self._call("hash", piece, source))
@@ -84,8 +87,37 @@ class IsolatedFormat(Format):
         return None if found is None else (found[0], found[1])
 
     def _call(self, method: str, piece: Piece, source: Source | None, number: int = 0) -> Any:
+        if _is_read_here(piece.file):
+            return call_format(self._here, method, piece, source, number)
         with _blaming(piece.file), _children.lend() as child:
             return child.call(_request(method, piece, source, number)).body["result"]
+
+
+def call_format(format: Format, method: str, piece: Piece, source: Source | None, number: int) -> Any:
+    """The result of a method of a format, as JSON can express it."""
+    file, source = piece.file, source or Source(files=(), inputs=())
+    match method:
+        case "hash":
+            content = format.hasher(piece, source)
+            format.hash(piece, source, content)
+            content.finish()
+            return content.digest
+        case "split":
+            return [[part.start, part.stop, part.nbytes] for part in format.split(file, source, number)]
+        case "rows_before":
+            return format.rows_before(piece, source)
+        case "first_records":
+            return list(format.first_records(file, number))
+        case "head_rows":
+            return format.head_rows(file, number)
+        case "parts":
+            return format.parts(file, source)
+        case _:
+            return format.check_fields(file, source)
+
+
+def _is_read_here(file: SourceFile) -> bool:
+    return file.spooled or not _children.can_start()
 
 
 def _request(method: str, piece: Piece, source: Source | None, number: int) -> dict[str, Any]:

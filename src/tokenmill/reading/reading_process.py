@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from tokenmill.child_process import Message, serve
 from tokenmill.documents import text_offsets
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import read_in_this_process
+from tokenmill.reading.isolation import call_format
 
 
 class _Reader:
@@ -23,28 +22,11 @@ class _Reader:
         format = read_in_this_process(file.format)
         piece = Piece(file, *body["range"])
         source = Source(files=(), inputs=(), **body["reading"])
-        number = body["number"]
-        match body["call"]:
-            case "read":
-                self._content = format.hasher(piece, source)
-                self._blocks = format.read(piece, source, number, self._content)
-                return self._next()
-            case "hash":
-                content = format.hasher(piece, source)
-                format.hash(piece, source, content)
-                content.finish()
-                result: Any = content.digest
-            case "split":
-                result = [[part.start, part.stop, part.nbytes] for part in format.split(file, source, number)]
-            case "rows_before":
-                result = format.rows_before(piece, source)
-            case "first_records":
-                result = list(format.first_records(file, number))
-            case "head_rows":
-                result = format.head_rows(file, number)
-            case method:
-                result = getattr(format, method)(file, source)
-        return Message({"result": result})
+        if body["call"] != "read":
+            return Message({"result": call_format(format, body["call"], piece, source, body["number"])})
+        self._content = format.hasher(piece, source)
+        self._blocks = format.read(piece, source, body["number"], self._content)
+        return self._next()
 
     def _next(self) -> Message:
         texts = next(self._blocks, None)
