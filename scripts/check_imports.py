@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "documents": set(),
     "child_process": {"errors"},
     "events": set(),
-    "user_cache": set(),
+    "user_cache": {"io"},
     "formatting": {"errors"},
     "option_kinds": {"errors", "formatting"},
     "option_types": {"errors", "option_kinds"},

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tokenmill.io import disk
+
 
 def cache_folder() -> Path:
     """The cache directory: $TOKENMILL_CACHE, or `tokenmill` in the user's cache directory."""
@@ -24,7 +26,7 @@ def cache_folder() -> Path:
 def read_cached(path: Path) -> dict[str, Any] | None:
     """Return what `write_cached` wrote, or None if the file is missing or its checksum does not match."""
     try:
-        checksum, body = path.read_bytes().split(b"\n", 1)
+        checksum, body = disk.read_bytes(path).split(b"\n", 1)
         if checksum == hashlib.sha256(body).hexdigest().encode():
             return dict(json.loads(body))
     except (OSError, ValueError, TypeError):
@@ -36,10 +38,11 @@ def write_cached(path: Path, value: dict[str, Any]) -> None:
     """Write a value atomically. Errors are ignored: a read-only home directory only disables caching."""
     body = json.dumps(value).encode()
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(path.parent)
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            temporary.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            os.replace(temporary, path)
+            with disk.open_to_write(temporary) as out:
+                out.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            disk.replace(temporary, path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            disk.unlink(temporary)

@@ -254,16 +254,16 @@ def test_the_same_content_in_two_folders(cache, tokenizer_path, tmp_path):
 def test_one_who_is_there_first_while_another_puts_its_store_away(cache, tokenizer_path, tmp_path, monkeypatch):
     """Two entries, the same content: right before a store is put where it stays, another process puts the same one there."""
     folders = [written(tmp_path / name, 1, 20) for name in ("here", "there")]
-    rename, others = os.rename, iter(folders[1:])
+    replace, others = os.replace, iter(folders[1:])
 
     def late(old, new):
         if Path(old).name == "store" and (folder := next(others, None)) is not None:
             ask = {"source": folder, "tokenizer": tokenizer_path, "workers": 0}
             with asking(ask) as process, suppress(subprocess.TimeoutExpired):  # it may have to wait for this one
                 process.wait(1.5)
-        rename(old, new)
+        replace(old, new)
 
-    monkeypatch.setattr(os, "rename", late)
+    monkeypatch.setattr(os, "replace", late)
     store = tm.build(folders[0], tokenizer_path, workers=0, engine="reference", progress="quiet")
     (place,) = (cache / "stores").iterdir()
     assert store.path == place

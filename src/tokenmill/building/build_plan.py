@@ -18,6 +18,7 @@ from tokenmill.documents import BLANK
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import CorruptError
 from tokenmill.events import Listener
+from tokenmill.io import disk
 from tokenmill.reading import Piece, Source, text_weight
 from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.lease import Lease
@@ -180,8 +181,8 @@ def _receipts(plan: BuildPlan) -> dict[str, list[Path]]:
     receipts: dict[str, list[Path]] = {}
     for shards in (plan.shards, *plan.prior.donors):
         with suppress(OSError):
-            for name in os.listdir(shards):
-                shard, suffix = os.path.splitext(name)
+            for entry in disk.entries(shards):
+                shard, suffix = os.path.splitext(entry.name)
                 if suffix == ".json" and shard not in plan.prior.damaged:
                     receipts.setdefault(shard, []).append(shards)
     return receipts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.source_index import SourceIndex, current_listing
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, UsageError
 from tokenmill.events import Listener
+from tokenmill.io import disk
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source
 from tokenmill.reading.files import Ignored
@@ -80,9 +80,9 @@ class FolderDestination:
     def open(self, stack: ExitStack, emit: Listener) -> Store | None:
         check_folder(self.folder)
         stack.enter_context(build_lock(self.folder))
-        if all(entry.name == ".lock" for entry in self.folder.iterdir()):
+        if all(entry.name == ".lock" for entry in disk.entries(self.folder)):
             stack.callback(_remove_unless_begun, self.folder)
-        stack.callback(shutil.rmtree, self.folder / "spool", ignore_errors=True)
+        stack.callback(disk.remove_tree, self.folder / "spool")
         return None
 
     def prior_work(self, resolved: ResolvedRequest) -> PriorWork | Store:
@@ -123,7 +123,7 @@ class FolderDestination:
             manifest = read_manifest(self.folder)
         except (MissingStoreError, CorruptError):
             return None
-        is_empty = not manifest.shard_ids and not any((self.folder / "shards").glob("*.json"))
+        is_empty = not manifest.shard_ids and not disk.matching(self.folder / "shards", "*.json")
         return None if is_empty else manifest
 
     def existing_store(self, plan: BuildPlan) -> Store | None:
@@ -150,7 +150,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} is a file; a store needs a folder of its own")
     if any((folder / name).exists() for name in ("manifest.json", "shards", "events.jsonl")):
         return
-    others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+    others = sorted(entry.name for entry in disk.entries(folder) if entry.name != ".lock")
     if others:
         raise UsageError(
             f"{folder} is not a token store and has other files in it ({', '.join(others[:3])}"
@@ -160,14 +160,15 @@ def check_folder(folder: Path) -> None:
 
 def discard_receipts(folder: Path) -> None:
     """Remove the receipts and the index, so that everything is built again."""
-    for path in (*(folder / "shards").glob("*.json"), *folder.glob("seen.*"), folder / "listing.json"):
-        path.unlink(missing_ok=True)
+    receipts, index = disk.matching(folder / "shards", "*.json"), disk.matching(folder, "seen.*")
+    for path in (*receipts, *index, folder / "listing.json"):
+        disk.unlink(path)
 
 
 def _remove_unless_begun(folder: Path) -> None:
     """Remove the folder of a build that failed before it wrote a manifest. The lock is still held."""
     if not (folder / "manifest.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+        disk.remove_tree(folder)
 
 
 def without_own_files(source: Source, *folders: Path, cache: Path | None = None) -> Source:

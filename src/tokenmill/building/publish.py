@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -17,11 +16,11 @@ import xxhash
 from tokenmill.documents import BLANK
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, StoreError
+from tokenmill.io import disk
 from tokenmill.io.atomic import (
     TEMPORARY_SUFFIX,
     canonical,
     digest,
-    sync_folder,
     temporary_path,
     write_atomically,
     writing,
@@ -111,7 +110,7 @@ class _Quarantine:
     def __enter__(self) -> _Quarantine:
         self.hash = xxhash.xxh3_128()
         with writing(self.path):
-            self.out = open(self.beside, "wb")
+            self.out = disk.open_to_write(self.beside)
         return self
 
     def add(self, file: str, first_row: int, skips: Iterable[tuple[int, int, str, str]]) -> None:
@@ -133,13 +132,12 @@ class _Quarantine:
         try:
             with writing(self.path):
                 with self.out:
-                    self.out.flush()
-                    os.fsync(self.out.fileno())
+                    disk.sync(self.out)
                 if kind is None:
-                    os.replace(self.beside, self.path)
-                    sync_folder(self.path.parent)
+                    disk.replace(self.beside, self.path)
+                    disk.sync_folder(self.path.parent)
         finally:
-            self.beside.unlink(missing_ok=True)
+            disk.unlink(self.beside)
         self.digest = self.hash.hexdigest()
 
 
@@ -164,18 +162,18 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
     contents = tokenizer.definition.contents()
     for name, content in contents.items():
         _write_if_changed(folder / "tokenizer" / name, content)
-    for path in (folder / "tokenizer").iterdir():
+    for path in disk.matching(folder / "tokenizer"):
         if path.is_file() and path.name not in contents:
-            path.unlink()
+            disk.unlink(path)
     return {f"tokenizer/{name}": digest(content) for name, content in contents.items()}
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:
     with suppress(OSError):
-        if path.read_bytes() == content:
+        if disk.read_bytes(path) == content:
             return
     with writing(path):
-        path.parent.mkdir(exist_ok=True)
+        disk.make_folder(path.parent)
     write_atomically(path, content)
 
 
@@ -189,10 +187,10 @@ def published_manifest(folder: Path) -> Manifest | None:
 
 def sweep(folder: Path, keep: set[str]) -> None:
     """Remove shards that are not in `keep`, and temporary files of builds that crashed. Other files are left alone."""
-    for path in (folder / "shards").glob("*"):
+    for path in disk.matching(folder / "shards"):
         shard = shard_of_file(path.name)
         if shard is not None and (shard not in keep or path.name.endswith(".tmp")):
-            path.unlink(missing_ok=True)
-    for path in (*folder.glob("*.tmp"), *(folder / "tokenizer").glob("*.tmp")):
+            disk.unlink(path)
+    for path in (*disk.matching(folder, "*.tmp"), *disk.matching(folder / "tokenizer", "*.tmp")):
         if _TEMPORARY_FILE.fullmatch(path.relative_to(folder).as_posix()):
-            path.unlink(missing_ok=True)
+            disk.unlink(path)

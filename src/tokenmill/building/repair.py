@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import Listener
+from tokenmill.io import disk
 from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
@@ -142,6 +142,6 @@ def drop_damaged_lines(path: Path) -> None:
         with writing(path), closing(CheckedLines(temporary)) as lines:
             for record in read_lines(path):
                 lines.append(record)
-            os.replace(temporary, path)
+            disk.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        disk.unlink(temporary)

@@ -31,7 +31,8 @@ from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
-from tokenmill.io.atomic import naming_files, sync_folder, writing
+from tokenmill.io import disk
+from tokenmill.io.atomic import naming_files, writing
 from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
@@ -214,10 +215,10 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
 def _link_borrowed_shards(plan: BuildPlan, columns: Sequence[ColumnSpec]) -> None:
     """Take shards from donors by hard links; by copies where the file system has no links."""
     with writing(plan.shards):
-        plan.shards.mkdir(exist_ok=True)
+        disk.make_folder(plan.shards)
         for name, donor in plan.borrowed.items():
             link_shard(donor, plan.shards, name, columns)
-        sync_folder(plan.shards)
+        disk.sync_folder(plan.shards)
 
 
 def _run_tasks(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor, emit: Listener) -> Results:
@@ -287,9 +288,9 @@ def _discard_results(plan: BuildPlan) -> None:
     """Remove every receipt that was not published before: its shard may be from an engine that was caught."""
     published = plan.prior.published
     keep = set(published.shard_ids) - plan.prior.damaged if published is not None else set()
-    for receipt in plan.shards.glob("*.json"):
+    for receipt in disk.matching(plan.shards, "*.json"):
         if receipt.stem not in keep:
-            receipt.unlink()
+            disk.unlink(receipt)
 
 
 def _add_untried_failures(plan: BuildPlan, results: Results, emit: Listener) -> None:

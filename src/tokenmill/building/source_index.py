@@ -24,6 +24,7 @@ from tokenmill.building.machine import usable_cores
 from tokenmill.building.plan import Task
 from tokenmill.errors import InputError
 from tokenmill.events import Comparing, Listener
+from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
@@ -62,7 +63,7 @@ class SourceIndex:
         for path, size, tag, at, head, contents in saved["files"]:
             usable = contents if saved["reading"] == self.reading else ()
             self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in usable})
-        for journal in self.folder.glob("seen.*.jsonl"):
+        for journal in disk.matching(self.folder, "seen.*.jsonl"):
             for record in read_lines(journal):
                 if record.get("reading") == self.reading:
                     for path, size, tag, at, start, stop, content in record["pieces"]:
@@ -109,8 +110,8 @@ class SourceIndex:
         write_cached(self.folder / "seen.json", {"version": VERSION, "reading": self.reading, "files": rows})
         facts["settled"] = all(is_settled(file.tag, source.looked_at) for file in source.files)
         write_cached(self.folder / "listing.json", {"version": VERSION, "listing": listing_digest(source), **facts})
-        for journal in self.folder.glob("seen.*.jsonl"):
-            journal.unlink(missing_ok=True)
+        for journal in disk.matching(self.folder, "seen.*.jsonl"):
+            disk.unlink(journal)
 
 
 class Journal:

@@ -19,6 +19,7 @@ from typing import Any
 
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, effective, what_decides_ids, without_specials
 from tokenmill.errors import TokenizerError
+from tokenmill.io import disk
 
 SPECIALS = ("parse", "text", "error")
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece", "python")
@@ -110,8 +111,8 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
             raise TokenizerError(
                 f"{path} names the class {named}, which is not of transformers; pass the object itself"
             )
-        files = {name: (folder / name).read_bytes() for name in own["files"]}
-        text = (folder / "tokenizer.json").read_text("utf-8") if own["json"] else None
+        files = {name: disk.read_bytes(folder / name) for name in own["files"]}
+        text = disk.read_bytes(folder / "tokenizer.json").decode("utf-8") if own["json"] else None
         return Definition(text, own["reference"], files, own["special_tokens"], own["special"], named)
     except OSError as error:
         raise TokenizerError(f"cannot read {error.filename}: {error.strerror}") from error
@@ -122,7 +123,7 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
 
 
 def _read_own(path: Path) -> dict[str, Any]:
-    own: dict[str, Any] = json.loads(path.read_bytes())
+    own: dict[str, Any] = json.loads(disk.read_bytes(path))
     if own["version"] != VERSION:
         raise TokenizerError(f"{path}: version {own['version']}, but this tokenmill reads {VERSION}; upgrade it")
     if any(Path(name).name != name for name in own["files"]):

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from tokenmill.errors import BuildError, TokenmillError
+from tokenmill.io import disk
 
 TEMPORARY_SUFFIX = r"\.[0-9a-f-]+\.tmp"  # as a regular expression: what `temporary_path` adds to a name
 
@@ -39,15 +40,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     with writing(path):
         temporary = temporary_path(path)
         try:
-            with open(temporary, "wb") as out:
+            with disk.open_to_write(temporary) as out:
                 yield out
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, path)
+                disk.sync(out)
+            disk.replace(temporary, path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            disk.unlink(temporary)
             raise
-        sync_folder(path.parent)
+        disk.sync_folder(path.parent)
 
 
 def temporary_path(path: Path) -> Path:
@@ -79,12 +79,3 @@ def naming_files() -> Iterator[None]:
             raise
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         raise BuildError(f"{where}{error.strerror or error}. Fix this, and run the command again") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """fsync a folder, so that renames in it survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,9 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from tokenmill.io import disk
 
 TORN_LINE_BYTES = 1 << 20  # how far back from the end of a file a line cut short by a crash is searched for
 
@@ -16,7 +18,7 @@ class CheckedLines:
     """Appends records to a file. Opening the file removes a last line that a crash cut short."""
 
     def __init__(self, path: Path) -> None:
-        self._out = open(path, "a+b", buffering=0)
+        self._out = disk.open_file(path, "a+b")
         _drop_torn_line(self._out)
 
     def append(self, record: dict[str, Any]) -> None:
@@ -44,7 +46,7 @@ def damaged_lines(path: Path) -> list[int]:
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     if not path.exists():
         return
-    with open(path, "rb") as lines:
+    with disk.open_to_read(path) as lines:
         for number, line in enumerate(lines, 1):
             text = line.decode("utf-8", "replace")
             body, comma, checksum = text.rpartition(", ")
@@ -56,11 +58,11 @@ def _checksum(body: str) -> str:
     return f'"crc": "{zlib.crc32(body.encode("utf-8", "replace")):08x}"}}'
 
 
-def _drop_torn_line(out: BinaryIO) -> None:
+def _drop_torn_line(out: disk.File) -> None:
     size = out.seek(0, os.SEEK_END)
     start = max(0, size - TORN_LINE_BYTES)
     out.seek(start)
-    tail = out.read()
+    tail = out.readall()
     if tail and not tail.endswith(b"\n"):
         out.truncate(start + tail.rfind(b"\n") + 1)
     out.seek(0, os.SEEK_END)

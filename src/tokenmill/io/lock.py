@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
 
 from tokenmill.errors import BuildError, LockedError
+from tokenmill.io import disk
 from tokenmill.io.atomic import writing
 
 POLL_SECONDS = 0.2  # between two tries while waiting for the lock
@@ -19,14 +19,12 @@ ATTEMPTS = 6  # `lock_holder` takes the lock for a moment: try for longer than t
 
 def lock_holder(folder: Path) -> str | None:
     """The id of the process that is building in a folder, "unknown" if it cannot be read; None if there is none."""
-    import fcntl
-
     try:
-        with open(folder / ".lock") as handle:
+        with disk.open_file(folder / ".lock", "rb") as handle:
             try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                disk.lock(handle, exclusive=False, wait=False)
             except BlockingIOError:
-                return handle.read().strip() or "unknown"
+                return _process_in(handle)
     except OSError:
         pass
     return None
@@ -51,34 +49,30 @@ def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Itera
     try:
         with writing(path):
             handle.truncate(0)
-            handle.write(str(os.getpid()))
-            handle.flush()
+            handle.write(str(os.getpid()).encode())
         yield
     finally:
         with suppress(OSError):
             handle.close()
 
 
-def _acquire(folder: Path, path: Path) -> TextIO:
+def _acquire(folder: Path, path: Path) -> disk.File:
     """Open and lock the file. The previous holder may have removed it together with the folder: then lock a new one."""
-    import fcntl
-
     for attempt in range(ATTEMPTS):
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(folder)
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise BuildError(
                     f"cannot write into {folder}: permission denied; choose another folder with -o"
                 ) from PermissionError(errno.EACCES, "permission denied")
-            handle = open(path, "a+")
+            handle = disk.open_file(path, "a+b")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.lock(handle, exclusive=True, wait=False)
             if path.exists() and os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
                 return handle
         except BlockingIOError:
             if attempt == ATTEMPTS - 1:
-                handle.seek(0)
-                holder = handle.read().strip() or "unknown"
+                holder = _process_in(handle)
                 handle.close()
                 raise LockedError(
                     f"{folder} is being written by another build (process {holder}); wait for it, or choose another folder"
@@ -88,3 +82,9 @@ def _acquire(folder: Path, path: Path) -> TextIO:
         handle.close()
         time.sleep(0.05)
     raise LockedError(f"other builds keep creating and removing {folder}; choose another folder")
+
+
+def _process_in(handle: disk.File) -> str:
+    """The process id that the holder of a lock wrote into its file."""
+    handle.seek(0)
+    return handle.readall().decode().strip() or "unknown"

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import BuildError, CorruptError
-from tokenmill.io.atomic import sync_folder, write_atomically, writing
+from tokenmill.io import disk
+from tokenmill.io.atomic import write_atomically, writing
 from tokenmill.store.checksums import CHECK_BLOCK, block_matches
 from tokenmill.store.columns import ColumnWriter, map_column
 from tokenmill.store.shard import sealed, unsealed
@@ -82,7 +83,7 @@ class CheckedColumn:
 
     def _damaged(self) -> CorruptError:
         with contextlib.suppress(OSError):
-            self.receipt.unlink(missing_ok=True)  # a plan without a receipt is made again
+            disk.unlink(self.receipt)  # a plan without a receipt is made again
         return CorruptError(f"{self.path} is damaged; pack again to rebuild the plan")
 
 
@@ -97,7 +98,7 @@ class RowPlan:
 def open_plan(folder: Path, key: str) -> RowPlan | None:
     """The plan of this key; None if it is missing or damaged. Costs milliseconds, whatever its size."""
     try:
-        receipt = unsealed((folder / f"{key}.json").read_bytes(), key, VERSION)
+        receipt = unsealed(disk.read_bytes(folder / f"{key}.json"), key, VERSION)
         if receipt is None:
             return None
         columns = {name: _open_column(folder, key, name, facts) for name, facts in receipt["columns"].items()}
@@ -126,7 +127,7 @@ def write_plan(
 ) -> None:
     """Write a plan part by part, the receipt last. `facts()` is called when all parts are written."""
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
     columns: dict[str, ColumnWriter] = {}
     try:
         for name, dtype in dtypes.items():
@@ -142,7 +143,7 @@ def write_plan(
                 column_facts[name] = {"dtype": column.dtype.name, "count": column.count, "checksums": column.finish()}
                 column.publish()
         with writing(folder):
-            sync_folder(folder)
+            disk.sync_folder(folder)
     except BaseException:
         for column in columns.values():
             column.discard()
@@ -154,19 +155,19 @@ def write_plan(
 def sweep(folder: Path, store: str) -> None:
     """Remove the plans of earlier versions of the store, and files that crashed writers left. Open plans stay usable."""
     with contextlib.suppress(OSError):
-        for path in (*folder.glob("*.tmp"), *folder.glob("*.npy")):
+        for path in (*disk.matching(folder, "*.tmp"), *disk.matching(folder, "*.npy")):
             has_receipt = path.suffix == ".npy" and (folder / f"{path.name.partition('.')[0]}.json").exists()
             if not has_receipt and time.time() - path.stat().st_mtime > ABANDONED:
-                path.unlink(missing_ok=True)
-        for path in folder.glob("*.json"):
+                disk.unlink(path)
+        for path in disk.matching(folder, "*.json"):
             try:
-                stale = json.loads(path.read_bytes())["facts"]["store"] != store
+                stale = json.loads(disk.read_bytes(path))["facts"]["store"] != store
             except (ValueError, KeyError, TypeError):
                 stale = True
             if stale:
-                path.unlink(missing_ok=True)
-                for column in folder.glob(f"{path.stem}.*.npy"):
-                    column.unlink(missing_ok=True)
+                disk.unlink(path)
+                for column in disk.matching(folder, f"{path.stem}.*.npy"):
+                    disk.unlink(column)
 
 
 def load_or_write_plan(store: Path, key: str, write: Callable[[Path], None]) -> RowPlan:

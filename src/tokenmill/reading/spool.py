@@ -6,7 +6,6 @@ ends. A spooled file is named by its content, so a build of the same stream can 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -17,6 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.io import disk
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Source, SourceFile, Stream
 
@@ -35,9 +35,9 @@ def spool(source: Source, folder: Path, chunk_bytes: int) -> Source:
     """The same source with its streams written to files in `folder`. Memory: about one chunk."""
     if not source.streams:
         return source
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        old.unlink()
+    disk.make_folder(folder)
+    for old in disk.matching(folder):
+        disk.unlink(old)
     files: list[SourceFile] = list(source.files)
     for stream in source.streams:
         if stream.name.startswith("<stdin"):
@@ -56,7 +56,7 @@ def _spool_bytes(stream: Stream, source: Source, folder: Path) -> SourceFile:
     codec = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
     path = folder / "stdin"
     digest = xxhash.xxh3_128()
-    with open(path, "wb") as out:
+    with disk.open_to_write(path) as out:
         while head:
             digest.update(head)
             out.write(head)
@@ -69,10 +69,10 @@ def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int
     empty = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
     for number, table in enumerate(_chunks(_tables(stream, source), chunk_bytes, empty), first):
         path = folder / "chunk"
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with disk.open_to_write(path) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=CHUNK_ROWS)
         digest = xxhash.xxh3_128()
-        with open(path, "rb") as raw:
+        with disk.open_to_read(path) as raw:
             while block := raw.read(1 << 22):
                 digest.update(block)
         named = path.with_name(f"{number:06d}-{digest.hexdigest()}.arrow")
@@ -80,7 +80,7 @@ def _spool_tables(stream: Stream, source: Source, folder: Path, chunk_bytes: int
 
 
 def _renamed(path: Path, to: Path, tag: str, format: str, codec: str | None, name: str) -> SourceFile:
-    os.replace(path, to)
+    disk.replace(path, to)
     return SourceFile(str(to), to.stat().st_size, tag, format, codec, name)
 
 

@@ -17,12 +17,13 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import CorruptError, EncodingError, StoreError, UsageError
+from tokenmill.io import disk
 from tokenmill.io.atomic import TEMPORARY_SUFFIX, temporary_path
 from tokenmill.store.checksums import BlockHasher, repair_hint
 
@@ -115,9 +116,9 @@ class ColumnWriter:
         self.path, self.dtype, self.count = path, dtype, 0
         self._hasher = BlockHasher()
         self._temporary = temporary_path(path)
-        self._out: BinaryIO = open(self._temporary, "wb", buffering=0)
+        self._out = disk.open_file(self._temporary, "wb")
         try:
-            _write_all(self._out, bytes(HEADER_BYTES))
+            self._out.write(bytes(HEADER_BYTES))
         except BaseException:
             self.discard()
             raise
@@ -126,7 +127,7 @@ class ColumnWriter:
         """Add values. Raises EncodingError, and writes nothing, if one of them does not fit the dtype."""
         self._check_range(values)
         data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
-        _write_all(self._out, data)
+        self._out.write(data)
         self._hasher.update(data)
         self.count += len(values)
 
@@ -153,24 +154,24 @@ class ColumnWriter:
     def finish(self) -> list[str]:
         """Write the header and fsync. The file keeps its temporary name. Returns the checksums."""
         self._out.seek(0)
-        _write_all(self._out, npy_header(self.dtype, self.count))
-        os.fsync(self._out.fileno())
+        self._out.write(npy_header(self.dtype, self.count))
+        disk.sync(self._out)
         self._out.close()
         return self._hasher.checksums()
 
     def publish(self, path: Path | None = None) -> None:
         """Rename the finished file to its path, or to `path`."""
-        os.replace(self._temporary, path or self.path)
+        disk.replace(self._temporary, path or self.path)
 
     def discard(self) -> None:
         """Remove the temporary file. Does nothing after `publish`."""
         self._out.close()
-        self._temporary.unlink(missing_ok=True)
+        disk.unlink(self._temporary)
 
 
 def map_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any] | None:
     """A column as a read-only memory map. None if its size or header differs from what `dtype` and `count` imply."""
-    with open(path, "rb", buffering=0) as raw:
+    with disk.open_to_read(path) as raw:
         size = os.fstat(raw.fileno()).st_size
         if size != file_bytes(dtype, count) or raw.read(HEADER_BYTES) != npy_header(dtype, count):
             return None
@@ -209,10 +210,3 @@ def _mismatch(path: Path, dtype: np.dtype[Any], count: int) -> str:
     if actual.shape == (count,) and actual.dtype == dtype:
         return "the header or the size differs from what was written"
     return f"{actual.dtype.name}{actual.shape} where the manifest says {dtype.name}({count},)"
-
-
-def _write_all(out: BinaryIO, data: Any) -> None:
-    """Write all of `data`: one unbuffered write may be short. A full disk raises here."""
-    view = memoryview(data)
-    while len(view):
-        view = view[out.write(view) :]

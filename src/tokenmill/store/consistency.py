@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenmill.documents import BLANK
 from tokenmill.errors import CorruptError
+from tokenmill.io import disk
 from tokenmill.store.columns import ENDS, IDS, column_path, open_column
 from tokenmill.store.manifest import NAME, Manifest, store_fingerprint
 from tokenmill.store.shard import Damage, Receipt, content_digest, receipt_problem
@@ -94,7 +95,7 @@ def _tokenizer(manifest: Manifest) -> Iterable[str]:
 def _quarantine(folder: Path, manifest: Manifest) -> Iterable[str]:
     if QUARANTINE not in manifest.files:
         return
-    with open(side_file(folder, manifest, QUARANTINE), "rb") as lines:
+    with disk.open_to_read(side_file(folder, manifest, QUARANTINE)) as lines:
         count = sum(1 for _ in lines)
     expected = sum(manifest.quarantined.values())
     if count != expected:

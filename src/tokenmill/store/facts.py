@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.formatting import in_words, some
+from tokenmill.io import disk
 from tokenmill.store.manifest import read_manifest, trial_of
 
 
@@ -31,7 +32,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "tokenizer": manifest.tokenizer,
         "fingerprint": manifest.fingerprint,
         "shards": len(manifest.shard_ids),
-        "finished_shards": len(manifest.shard_ids) or sum(1 for _ in (folder / "shards").glob("*.json")),
+        "finished_shards": len(manifest.shard_ids) or len(disk.matching(folder / "shards", "*.json")),
         "source_bytes": manifest.source_bytes,
         "text_bytes": manifest.text_bytes,
         "bytes_per_token": round(manifest.text_bytes / manifest.tokens, 3) if manifest.tokens else None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError
+from tokenmill.io import disk
 from tokenmill.io.atomic import digest, naming_files
 from tokenmill.io.checked_lines import damaged_lines
 from tokenmill.store.columns import column_path, file_bytes, receipt_path
@@ -51,7 +51,7 @@ def _check_files(folder: Path, manifest: Manifest) -> list[Damage]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CorruptError(f"{folder / NAME} names a file outside the store: {name!r}")
         try:
-            if digest(side_file(folder, manifest, name).read_bytes()) != expected:
+            if digest(disk.read_bytes(side_file(folder, manifest, name))) != expected:
                 damages.append(Damage(name, "damaged: its checksum does not match"))
         except OSError as error:
             damages.append(Damage(name, error.strerror or str(error)))
@@ -64,7 +64,7 @@ def _check_shard(
     path = receipt_path(shards, shard_id)
     name = f"shards/{path.name}"
     try:
-        raw = path.read_bytes()
+        raw = disk.read_bytes(path)
     except OSError as error:
         return {}, [Damage(name, error.strerror or str(error), shard_id)]
     receipt = unsealed(raw, shard_id)
@@ -80,8 +80,7 @@ def files_are_complete(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a store exists, in its full size. Lists one folder and reads no file."""
     shards = folder / "shards"
     try:
-        with os.scandir(shards) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries}
+        sizes = {entry.name: entry.stat().st_size for entry in disk.entries(shards)}
     except OSError:
         return False
     if not all(side_file(folder, manifest, name).exists() for name in manifest.files):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
+from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, write_atomically
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, is_count
 
@@ -76,7 +77,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest. Raises MissingStoreError, CorruptError, or StoreError for another format version."""
     path = folder / NAME
     try:
-        raw = path.read_bytes()
+        raw = disk.read_bytes(path)
     except FileNotFoundError:
         raise MissingStoreError(f"no token store at {folder} (it has no {NAME})") from None
     except OSError as error:

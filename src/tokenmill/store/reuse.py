@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from itertools import accumulate
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.documents import Tokens
+from tokenmill.io import disk
 from tokenmill.io.atomic import replacing
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column, shard_paths
 from tokenmill.store.shard import Receipt, check_shard, has_columns, read_receipt
@@ -21,11 +21,11 @@ def link_shard(source: Path, target: Path, shard_id: str, columns: Sequence[Colu
     """Link the files of a finished shard into another folder, the receipt last. Copies them where links do not work."""
     for path in shard_paths(source, shard_id, columns):
         link = target / path.name
-        link.unlink(missing_ok=True)
+        disk.unlink(link)
         try:
-            os.link(path, link)
+            disk.link(path, link)
         except OSError:
-            with open(path, "rb") as original, replacing(link) as copy:
+            with disk.open_to_read(path) as original, replacing(link) as copy:
                 shutil.copyfileobj(original, copy, 1 << 20)
 
 

@@ -19,7 +19,8 @@ import xxhash
 
 from tokenmill.documents import Tokens
 from tokenmill.errors import CorruptError, EncodingError, UsageError
-from tokenmill.io.atomic import canonical, digest, sync_folder, write_atomically, writing
+from tokenmill.io import disk
+from tokenmill.io.atomic import canonical, digest, write_atomically, writing
 from tokenmill.store.checksums import CHECK_BLOCK, block_count, repair_hint
 from tokenmill.store.columns import (
     ENDS,
@@ -52,7 +53,7 @@ class ShardWriter:
         self._finished: dict[str, Any] | None = None
         self._writers: dict[str, ColumnWriter] = {}
         with writing(self._path):
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(folder)
             try:
                 for column in self.columns:
                     path = column_path(folder, shard_id, column.name)
@@ -134,7 +135,7 @@ class ShardWriter:
             with writing(self._path):
                 for name, writer in self._writers.items():
                     writer.publish(column_path(self.folder, shard_id, name))
-                sync_folder(self.folder)
+                disk.sync_folder(self.folder)
         except BaseException:
             self.discard()
             raise
@@ -166,7 +167,7 @@ def unsealed(raw: bytes, shard_id: str, version: int = RECEIPT_VERSION) -> Recei
 def read_receipt(folder: Path, shard_id: str) -> Receipt | None:
     """The receipt of a finished shard. None if there is none, or if it is damaged."""
     try:
-        return unsealed(receipt_path(folder, shard_id).read_bytes(), shard_id)
+        return unsealed(disk.read_bytes(receipt_path(folder, shard_id)), shard_id)
     except OSError:
         return None
 
@@ -293,7 +294,7 @@ def check_shard(folder: Path, receipt: Receipt) -> list[Damage]:
     for column in columns:
         path = column_path(folder, shard_id, column.spec.name)
         try:
-            with open(path, "rb", buffering=0) as raw:
+            with disk.open_to_read(path) as raw:
                 problem = _compare(raw, column)
         except OSError as error:
             problem = error.strerror or str(error)

@@ -6,10 +6,10 @@ the two has the digest that the manifest lists, so at any moment it sees all fil
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from tokenmill.io.atomic import digest, sync_folder, writing
+from tokenmill.io import disk
+from tokenmill.io.atomic import digest, writing
 from tokenmill.store.manifest import Manifest
 
 NEXT = ".next"
@@ -25,17 +25,17 @@ def side_file(folder: Path, manifest: Manifest, name: str) -> Path:
 def settle(folder: Path, manifest: Manifest) -> None:
     """Give the waiting files that belong to the manifest in place their names, and remove the others."""
     with writing(folder):
-        for waiting in folder.glob(f"*{NEXT}"):
+        for waiting in disk.matching(folder, f"*{NEXT}"):
             name = waiting.name.removesuffix(NEXT)
             if _belongs(waiting, manifest, name):
-                os.replace(waiting, folder / name)
+                disk.replace(waiting, folder / name)
             else:
-                waiting.unlink()
-        sync_folder(folder)
+                disk.unlink(waiting)
+        disk.sync_folder(folder)
 
 
 def _belongs(waiting: Path, manifest: Manifest, name: str) -> bool:
     try:
-        return digest(waiting.read_bytes()) == manifest.files.get(name)
+        return digest(disk.read_bytes(waiting)) == manifest.files.get(name)
     except FileNotFoundError:
         return False

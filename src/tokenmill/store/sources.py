@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError
+from tokenmill.io import disk
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.shard import sealed, unsealed
 
@@ -37,7 +38,7 @@ class Sources:
 def read_sources(path: Path) -> Sources:
     """Read and check sources.json. Costs about a microsecond per file."""
     try:
-        raw = path.read_bytes()
+        raw = disk.read_bytes(path)
     except OSError as error:
         raise CorruptError(f"{path}: {error.strerror}; {repair_hint(path.parent)}") from error
     body = unsealed(raw, SOURCES, VERSION)

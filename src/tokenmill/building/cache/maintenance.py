@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 from tokenmill.building.source_index import read_listing
 from tokenmill.errors import LockedError, MissingStoreError, StoreError
+from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
 from tokenmill.store.integrity import verify_store
@@ -48,9 +48,9 @@ class CachedStore:
 @naming_files()
 def list_stores(root: Path) -> list[CachedStore]:
     """All stores and interrupted builds, most recently used first. Costs one stat per file."""
-    finished = [path for path in (root / "stores").glob("*") if path.is_dir() and path.suffix != ".tmp"]
+    finished = [path for path in disk.matching(root / "stores") if path.is_dir() and path.suffix != ".tmp"]
     stores = [_describe(path.name, path) for path in finished]
-    stores += [_describe(path.parent.name, path) for path in (root / "builds").glob("*/store")]
+    stores += [_describe(entry.name, path) for entry in _entries_of(root) if (path := entry / "store").exists()]
     return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
@@ -147,18 +147,15 @@ def _file_sizes(folder: Path) -> dict[tuple[int, int], int]:
 
 def _stats(folder: Path) -> list[os.stat_result]:
     """The stat of every file below a folder. Files that disappear meanwhile are left out."""
-    stats = []
-    for parent, _, names in os.walk(folder, onerror=_raise_unless_gone):
-        for name in names:
-            with suppress(OSError):
-                stats.append(os.stat(os.path.join(parent, name)))
+    stats: list[os.stat_result] = []
+    with suppress(FileNotFoundError):  # but not others: a folder that cannot be listed is not an empty one
+        for entry in disk.entries(folder):
+            if entry.is_dir(follow_symlinks=False):
+                stats += _stats(folder / entry.name)
+            else:
+                with suppress(OSError):
+                    stats.append(os.stat(entry.path))
     return stats
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    """A folder that cannot be listed is not an empty one: prune would remove another store instead."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def _remove(store: CachedStore) -> bool:
@@ -166,10 +163,10 @@ def _remove(store: CachedStore) -> bool:
     try:
         with _exclusive(store):
             removed = temporary_path(store.path)
-            os.rename(store.path, removed)
+            disk.replace(store.path, removed)
     except (LockedError, FileNotFoundError):
         return False
-    shutil.rmtree(removed, ignore_errors=True)
+    disk.remove_tree(removed)
     return True
 
 
@@ -180,11 +177,9 @@ def _exclusive(store: CachedStore) -> Iterator[None]:
         with build_lock(store.path.parent):
             yield
         return
-    import fcntl
-
-    with open(store.path / USED, "a") as handle:
+    with disk.open_file(store.path / USED, "ab") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.lock(handle, exclusive=True, wait=False)
         except BlockingIOError:
             raise LockedError(f"{store.name} is in use") from None
         yield
@@ -192,27 +187,32 @@ def _exclusive(store: CachedStore) -> Iterator[None]:
 
 def _clean_up(root: Path) -> None:
     """Remove the indexes of stores that are gone, and what processes that died left behind."""
-    for entry in (path for path in (root / "builds").glob("*") if path.is_dir()):
+    for entry in _entries_of(root):
         if not entry.name.startswith("spool-"):
             _clean_up_entry(root, entry)
         elif _age(entry) > ABANDONED_SECONDS:
-            shutil.rmtree(entry, ignore_errors=True)
-    for leftover in (root / "stores").glob("*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+            disk.remove_tree(entry)
+    for leftover in disk.matching(root / "stores", "*.tmp"):
+        disk.remove_tree(leftover)
+
+
+def _entries_of(root: Path) -> list[Path]:
+    """The folders of builds: one per set of inputs, and those of streams that are being written to files."""
+    return [path for path in disk.matching(root / "builds") if path.is_dir()]
 
 
 def _clean_up_entry(root: Path, entry: Path) -> None:
     """Remove old lists of names, and the whole entry if its store is gone."""
     listing = read_listing(entry) or {}
-    for names in entry.glob("names-*.json"):  # a process may still use another list than the last
+    for names in disk.matching(entry, "names-*.json"):  # a process may still use another list than the last
         if names.name != listing.get("names") and _age(names) > ABANDONED_SECONDS:
-            names.unlink(missing_ok=True)
+            disk.unlink(names)
     if (entry / "store").exists() or (root / "stores" / str(listing.get("store", "-"))).exists():
         return
-    newest = min((_age(names) for names in entry.glob("names-*.json")), default=math.inf)
+    newest = min((_age(names) for names in disk.matching(entry, "names-*.json")), default=math.inf)
     if lock_holder(entry) is None and newest > ABANDONED_SECONDS:
         with suppress(LockedError), build_lock(entry):
-            shutil.rmtree(entry, ignore_errors=True)
+            disk.remove_tree(entry)
 
 
 def _age(path: Path) -> float:

@@ -14,7 +14,6 @@ import atexit
 import errno
 import os
 import re
-import shutil
 import tempfile
 import time
 import warnings
@@ -40,6 +39,7 @@ from tokenmill.building.source_index import SourceIndex, current_listing, read_l
 from tokenmill.encoding.definition import load_definition
 from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.events import Listener, Waiting
+from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
 from tokenmill.store.integrity import files_are_complete, verify_store
@@ -104,9 +104,9 @@ def _cache_destination(request: BuildRequest, root: Path, stack: ExitStack) -> C
     spool = root / "builds"
     if request.source.streams:
         with writing(root):
-            spool.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(spool)
             spool = Path(tempfile.mkdtemp(prefix="spool-", dir=spool))
-        stack.callback(shutil.rmtree, spool, ignore_errors=True)
+        stack.callback(disk.remove_tree, spool)
     return CacheDestination(root, resolve(request, spool))
 
 
@@ -142,13 +142,13 @@ class CacheDestination:
         store = self.unchanged_store()
         if store is not None:
             return store
-        for leftover in self.entry.glob("*.tmp"):  # of a process that was killed: writing here needs the lock
-            leftover.unlink(missing_ok=True)
+        for leftover in disk.matching(self.entry, "*.tmp"):  # of a process that was killed: writing here needs the lock
+            disk.unlink(leftover)
         if self.resolved.force:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            disk.remove_tree(self.folder)
             discard_receipts(self.entry)
         with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
+            disk.make_folder(self.folder)
         return None
 
     def prior_work(self, resolved: ResolvedRequest) -> PriorWork:
@@ -156,9 +156,9 @@ class CacheDestination:
         indexes = [SourceIndex(self.entry, self.source)]
         donors: list[Path] = []
         if not resolved.force:
-            entries = sorted((self.root / "builds").glob(f"{self.build_key}-*"))
+            entries = sorted(disk.matching(self.root / "builds", f"{self.build_key}-*"))
             indexes += [SourceIndex(entry, self.source) for entry in entries if entry != self.entry]
-            stores = sorted((self.root / "stores").glob(f"{self.build_key}-*"))
+            stores = sorted(disk.matching(self.root / "stores", f"{self.build_key}-*"))
             donors = [store for store in stores if _is_store_name(store.name)]
         leases = [hold(store, used=False) for store in donors]  # before anything in them is looked at
         return PriorWork(
@@ -185,11 +185,11 @@ class CacheDestination:
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:
         if store.path == self.folder:
-            names = (store.path / SOURCES).read_bytes()
+            names = disk.read_bytes(store.path / SOURCES)
             store = self._move_to_stores(store)
         else:
             names = plan.sources().as_bytes()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            disk.remove_tree(self.folder)
         path = self.entry / _names_file(names)
         write_atomically(path, names)
         facts = {"inputs": list(self.source.inputs), "options": self.resolved.options}
@@ -214,20 +214,22 @@ class CacheDestination:
         failed = [entry["file"] for entry in built.failed]
         place = self.root / "stores" / _store_name(self.build_key, built.manifest.shard_ids, failed)
         with writing(place), build_lock(self.root, lambda process: None):  # two entries may have the same content
-            place.parent.mkdir(exist_ok=True)
-            for leftover in place.parent.glob("*.tmp"):  # of a process that was killed: moving stores needs the lock
-                shutil.rmtree(leftover, ignore_errors=True)
+            disk.make_folder(place.parent)
+            for leftover in disk.matching(
+                place.parent, "*.tmp"
+            ):  # of a process that was killed: moving stores needs the lock
+                disk.remove_tree(leftover)
             if self._is_usable(place):
-                shutil.rmtree(built.path, ignore_errors=True)
+                disk.remove_tree(built.path)
             else:
                 replaced = temporary_path(place)
                 with suppress(OSError):
                     # Keep the same lease file, so existing readers also protect the replacement
-                    os.link(place / USED, built.path / USED)
+                    disk.link(place / USED, built.path / USED)
                 with suppress(FileNotFoundError):
-                    os.rename(place, replaced)
-                os.rename(built.path, place)
-                shutil.rmtree(replaced, ignore_errors=True)
+                    disk.replace(place, replaced)
+                disk.replace(built.path, place)
+                disk.remove_tree(replaced)
             lease = hold(place)
         return Store(place, read_manifest(place), lease=lease)
 
@@ -270,13 +272,13 @@ class CacheDestination:
         """The entries of finished builds that share inputs with this one, and their listings; the latest first."""
         inputs = set(self.source.inputs)
         found = []
-        for path in (self.root / "builds").glob("*/listing.json"):
-            listing = read_listing(path.parent) if path.parent != self.entry else None
+        for entry in disk.matching(self.root / "builds"):
+            listing = read_listing(entry) if entry != self.entry else None
             if listing is None or trial_of(listing["options"]):
                 continue  # a trial says nothing about the whole
             if _is_store_name(listing["store"]) and not inputs.isdisjoint(listing["inputs"]):
                 with suppress(FileNotFoundError):  # removed in the meantime
-                    found.append((path.stat().st_mtime_ns, path.parent, listing))
+                    found.append(((entry / "listing.json").stat().st_mtime_ns, entry, listing))
         return [(entry, listing) for _, entry, listing in sorted(found, key=lambda one: -one[0])]
 
 
@@ -296,7 +298,7 @@ def _names_file(names: bytes) -> str:
 
 def _is_intact(names_file: Path) -> bool:
     try:
-        return _names_file(names_file.read_bytes()) == names_file.name
+        return _names_file(disk.read_bytes(names_file)) == names_file.name
     except OSError:
         return False
 
@@ -307,7 +309,7 @@ def _build_temporary(request: BuildRequest, error: Exception, listener: Listener
 
     def remove_folder() -> None:
         if os.getpid() == process:  # not in a forked child
-            shutil.rmtree(folder, ignore_errors=True)
+            disk.remove_tree(folder)
 
     atexit.register(remove_folder)
     warnings.warn(
