@@ -46,6 +46,7 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "building/test_io_faults.py::test_any_call_may_fail",
             "building/test_supervisor.py::test_any_schedule_gives_the_same_store_and_ends",
         ],
+        "cut the power": ["building/test_io_faults.py::test_the_power_may_fail_at_any_step"],
         "The bytes are the same with 1 worker or 64": [
             "building/test_build.py::test_the_same_bytes_with_any_number_of_workers",
             "building/test_determinism.py::test_environments",

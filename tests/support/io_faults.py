@@ -1,65 +1,68 @@
-"""The Nth call that opens, syncs, renames, links, lists or removes a file below a folder fails, or ends the process.
-
-Python tells audit hooks of every such call before it is made; an exception in the hook is an exception of the call. fsync and
-truncate have no event, and are wrapped.
-"""
+"""The Nth call on the files of a folder fails, writes less than it was given, or ends the process."""
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
-from collections import Counter
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_CALLS = {
-    "open": 0,
-    "os.rename": 0,
-    "os.remove": 0,
-    "os.link": 0,
-    "os.mkdir": 0,
-    "os.rmdir": 0,
-    "os.truncate": 0,
-    "os.utime": 0,
-    "os.listdir": 0,
-    "os.scandir": 0,
-}
-DEATH = -1
+from unsynced import path_of
+
+from tokenmill.io import disk
+
+DEATH, SHORT, HALF_THEN_FULL, HALF_THEN_DEATH = "death", "short write", "half a write, disk full", "half a write, death"
+ERRORS = ("EIO", "ENOSPC", "EACCES", "EINTR", DEATH)  # of any call
+WRITE_ERRORS = (SHORT, HALF_THEN_FULL, HALF_THEN_DEATH)
 
 
 class Faults:
-    """Counts the calls below `folder`. Call `fails_at` fails with `error`, an errno; with DEATH the process ends there."""
+    """A hook of io/disk.py. `calls` are the names of the calls; number `fails_at`, from 1, meets with `error`."""
 
-    def __init__(self) -> None:
-        self.active = False
-        self.calls: Counter[str] = Counter()
-        sys.addaudithook(self._hear)
-        self._fsync = os.fsync
-        os.fsync = self._sync  # type: ignore[assignment]
+    def __init__(self, folder: Path, fails_at: int | None = None, error: str = "") -> None:
+        self.folder, self.fails_at, self.error = folder, fails_at, error
+        self.calls: list[str] = []
+        self._lock = threading.Lock()
 
-    def arm(self, folder: Path, fails_at: int | None = None, error: int = 0) -> None:
-        self.folder, self.fails_at, self.error = os.fspath(folder), fails_at, error
-        self.count, self.calls, self.failed, self.active = 0, Counter(), "", True
+    def __call__(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if not path_of(arguments[0]).is_relative_to(self.folder):
+            return function(*arguments)
+        with self._lock:
+            self.calls.append(name)
+            is_due = len(self.calls) == self.fails_at
+        if is_due and self.error in WRITE_ERRORS:
+            return self._half(function, *arguments) if name == "write" else function(*arguments)
+        if is_due:
+            self._fail(self.error)
+        return function(*arguments)
 
-    def disarm(self) -> None:
-        self.active = False
+    def _half(self, write: Callable[..., int], file: disk.File, data: memoryview) -> int:
+        written = write(file, data[: max(1, len(data) // 2)])
+        if self.error == HALF_THEN_DEATH:
+            self._fail(DEATH)
+        if self.error == HALF_THEN_FULL:
+            self._fail("ENOSPC")
+        return written
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.active and event in _CALLS:
-            path = arguments[_CALLS[event]]
-            if isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(self.folder):
-                self._call(event)
+    def _fail(self, error: str) -> None:
+        if error == DEATH:
+            os._exit(9)
+        number = getattr(errno, error)
+        raise OSError(number, os.strerror(number))
 
-    def _sync(self, descriptor: int) -> None:
-        if self.active:
-            self._call("os.fsync")
-        self._fsync(descriptor)
 
-    def _call(self, what: str) -> None:
-        self.count += 1
-        self.calls[what] += 1
-        if self.count == self.fails_at:
-            self.failed = what
-            if self.error == DEATH:
-                os._exit(9)
-            raise OSError(self.error, os.strerror(self.error))
+def errors_of(call: str) -> tuple[str, ...]:
+    """What can happen to a call."""
+    return (*ERRORS, *WRITE_ERRORS) if call == "write" else ERRORS
+
+
+@contextmanager
+def hooked(hook: Callable[..., Any]) -> Iterator[None]:
+    disk.hook = hook
+    try:
+        yield
+    finally:
+        disk.hook = None

@@ -23,6 +23,7 @@ from tokenmill.building.progress import FINAL, Aggregator
 from tokenmill.building.terminal import MODES, Terminal, message
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.events import Event, Listener
+from tokenmill.io import disk
 from tokenmill.io.atomic import writing
 from tokenmill.io.checked_lines import CheckedLines
 
@@ -104,7 +105,10 @@ class EventLog:
         self._progress: events.Progress | None = None  # the last one, if it has no line
         self._shards: list[events.ShardDone] = []  # without a line yet
         with writing(path):
+            is_new = not path.exists()
             self._lines = CheckedLines(path)
+            if is_new:  # by this file, the folder of a build is recognised: it must last before others are written
+                disk.sync_folder(path.parent)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, FINAL):

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,13 @@ class CheckedLines:
     def append(self, record: dict[str, Any]) -> None:
         """Write one line, unbuffered, so that it survives a crash of this process."""
         body = json.dumps(record, sort_keys=True)
-        self._out.write(f"{body[:-1]}, {_checksum(body)}\n".encode())
+        end = self._out.seek(0, os.SEEK_END)
+        try:
+            self._out.write(f"{body[:-1]}, {_checksum(body)}\n".encode())
+        except OSError:
+            with suppress(OSError):
+                self._out.truncate(end)  # the next line must not continue a part of this one
+            raise
 
     def close(self) -> None:
         self._out.close()

@@ -1,4 +1,4 @@
-"""Every call that stores depend on: open, read, write, sync, rename, link, remove, list and lock
+"""Every call that stores depend on: open, read, write, sync, rename, link, remove, list and lock.
 
 Stores, builds, repairs, plans and the cache make these calls nowhere else, so that tests can let any of them fail, or end the
 process there (`hook`). The files of the input are not read here.
@@ -103,7 +103,7 @@ def unlink(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if they do not exist."""
+    """Create a folder and its parents, if they do not exist, so that they survive a power failure."""
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -113,6 +113,8 @@ def make_folder(folder: Path) -> None:
     except FileExistsError:  # another process was faster
         if not folder.is_dir():
             raise
+    with suppress(PermissionError):  # the parent may be written but not read
+        sync_folder(folder.parent)
 
 
 def remove_tree(folder: Path) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
+from tokenmill.io.atomic import naming_files
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
 from tokenmill.store.first_touch import FirstTouch
@@ -368,4 +369,5 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         warnings.warn(
             f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=2
         )
-    return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)
+    with naming_files():
+        return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)

@@ -164,6 +164,7 @@ def _remove(store: CachedStore) -> bool:
         with _exclusive(store):
             removed = temporary_path(store.path)
             disk.replace(store.path, removed)
+            disk.sync_folder(removed.parent)  # or a power failure could bring the store back, without some of its files
     except (LockedError, FileNotFoundError):
         return False
     disk.remove_tree(removed)

@@ -229,6 +229,7 @@ class CacheDestination:
                 with suppress(FileNotFoundError):
                     disk.replace(place, replaced)
                 disk.replace(built.path, place)
+                disk.sync_folder(place.parent)
                 disk.remove_tree(replaced)
             lease = hold(place)
         return Store(place, read_manifest(place), lease=lease)
