@@ -57,6 +57,14 @@ class Explained(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTrial(Event):
+    """Engines are compared with the reference, because this tokenizer was never used for so much text. Done once."""
+
+    tokenizer: str
+    seconds: float  # that it takes, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Event):
     """What the build consists of."""
 

@@ -98,6 +98,8 @@ def verdicts(choice: Choice) -> dict[str, Verdict]:
     return {verdict.engine: verdict for verdict in choice.verdicts}
 
 
+LARGE = 100 << 30  # bytes of text: all engines are tried and raced
+
 # Wrong engines are out.
 
 EMOJI = "[\U0001f300-\U0001faff]"
@@ -431,12 +433,13 @@ def test_the_fastest_on_the_corpus_is_chosen(plant, small):
     """Two engines, one slow on letters and one on Chinese: what there is to encode settles it."""
     plant(gigatoken=("slow", "[a-z]"), fastokens=("slow", "[一-鿿]"), tokenizers=("slow", "[a-z一-鿿]"))
     tokenizer = tm.load_tokenizer(small)
-    english, chinese = tokenizer.for_corpus("en", lambda: ENGLISH), tokenizer.for_corpus("zh", lambda: CHINESE)
+    english = tokenizer.for_corpus(LARGE, "en", lambda: ENGLISH)
+    chinese = tokenizer.for_corpus(LARGE, "zh", lambda: CHINESE)
     assert (english.engine, chinese.engine) == ("fastokens", "gigatoken")
     for chosen in (english, chinese):
         assert re.search(rf"fastest on a sample of this corpus \(.*{chosen.engine} \d", chosen.proof)
     plant(**dict.fromkeys(("gigatoken", "fastokens", "tokie", "tokenizers"), ("crashes", ".")))
-    again = tokenizer.for_corpus("en", lambda: pytest.fail("the race is remembered: no sample is needed"))
+    again = tokenizer.for_corpus(LARGE, "en", lambda: pytest.fail("the race is remembered: no sample is needed"))
     assert again.choice == english.choice
 
 

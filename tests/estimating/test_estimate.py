@@ -173,6 +173,17 @@ def test_one_document_in_a_large_file(tmp_path, sorted_texts, truth, tokenizer_p
     assert "--format lines" in warning.remedy
 
 
+def test_a_document_that_was_encoded_in_part_is_not_counted(tmp_path, real_texts, tokenizer_path):
+    """It is smaller than the sample, and yet not all of it was encoded."""
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join(real_texts)[:5_000_000], "utf-8")
+    found = tm.estimate(path, tokenizer_path, sample="16MB")
+    tokens = tm.build(path, tokenizer_path, tmp_path / "store", workers=0, progress="quiet").num_tokens
+    assert not found.exact
+    assert found.low < found.tokens < found.high
+    assert found.low <= tokens <= found.high
+
+
 def test_compressed_text_files_are_a_document_each(tmp_path, sorted_texts, truth, tokenizer_path):
     for i in range(9):
         text = "\n".join(sorted_texts[i::9])

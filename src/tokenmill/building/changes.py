@@ -14,6 +14,7 @@ from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.selection.choosing import REFERENCE_RATE, trial_seconds
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.formatting import human, human_time, some
 from tokenmill.reading import Source
@@ -103,13 +104,19 @@ def describe_cost(plan: BuildPlan) -> str:
     if not files:
         return "nothing to tokenize"
     verb = "building" if files == len(plan.source.files) else "rebuilding"
-    return f"{verb} {some(files, 'file')}, {human(nbytes)}, about {human_time(nbytes / _speed(plan.tokenizer))}"
+    return f"{verb} {some(files, 'file')}, {human(nbytes)}, about {human_time(_seconds(plan, nbytes))}"
 
 
-def _speed(tokenizer: Tokenizer) -> float:
-    """Bytes of input per second of the last build with this tokenizer on this machine, or a default."""
+def _seconds(plan: BuildPlan, nbytes: int) -> float:
+    """How long it takes to build this much input, from the last build with this tokenizer on this machine if there is one."""
+    tokenizer = plan.tokenizer
     measured = read_cached(_speed_path(tokenizer))
-    return measured["speed"] if measured is not None else DEFAULT_SPEED * usable_cores()
+    speed = measured["speed"] if measured is not None else DEFAULT_SPEED * usable_cores()
+    if tokenizer.needs_trial(plan.weight):
+        return trial_seconds(tokenizer.definition) + nbytes / speed
+    if tokenizer.for_corpus(plan.weight).runs_reference:
+        speed = REFERENCE_RATE
+    return nbytes / speed
 
 
 def record_speed(tokenizer: Tokenizer, nbytes: int, seconds: float) -> None:

@@ -27,10 +27,11 @@ from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.selection.choosing import trial_seconds
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
-from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
+from tokenmill.events import EngineTrial, Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
 from tokenmill.option_types import values_of
@@ -43,7 +44,6 @@ from tokenmill.store.shard import read_receipt
 from tokenmill.store.store import Store
 
 MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
-RACE_BYTES = 24 << 20  # a smaller corpus is encoded before comparing engines on a sample of it would pay off
 
 
 @dataclass(slots=True)
@@ -112,6 +112,7 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
 def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = None) -> Executor:
     """The executor for a request. `text_bytes` is the text to encode, all of the source if not given."""
     tokenizer = request.tokenizer if isinstance(request, ResolvedRequest) else None
+    is_slow = tokenizer is not None and tokenizer.reference_traits.is_slow
     if text_bytes is None and not request.source.streams:
         text_bytes = sum(map(text_weight, request.source.files))
     return executor_for(
@@ -120,15 +121,15 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
         memory=request.memory,
         text_bytes=text_bytes,
         is_trial=request.is_trial,
-        is_slow=tokenizer is not None and tokenizer.reference_traits.is_slow,
-        live=tokenizer.live if tokenizer is not None and tokenizer.traits.in_process_only else None,
+        is_slow=is_slow,
+        live=tokenizer.live if tokenizer is not None and is_slow and tokenizer.traits.in_process_only else None,
     )
 
 
 def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
     """Encode what is missing, and publish."""
     began = time.monotonic()
-    tokenizer = choose_engine(plan, executor) if plan.has_work or plan.origin is None else plan.tokenizer
+    tokenizer = choose_engine(plan, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
     manifest = _first_manifest(plan, tokenizer)
     manifest.files |= write_tokenizer(plan.folder, tokenizer)
     _link_borrowed_shards(plan, manifest.columns)
@@ -155,28 +156,29 @@ def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
     return Store(plan.folder, manifest)
 
 
-def choose_engine(plan: BuildPlan, executor: Executor) -> Tokenizer:
-    """The tokenizer with its engine: the one that the store was begun with, or the fastest on a sample of the corpus."""
+def choose_engine(plan: BuildPlan, executor: Executor, emit: Listener) -> Tokenizer:
+    """The tokenizer with its engine: the one that the store was begun with, or one that is fast for this much text."""
     tokenizer, origin = plan.tokenizer, plan.origin
     if tokenizer.wanted != "auto" or plan.resolved.is_slow:
         return tokenizer
-    is_donor = origin is not plan.prior.published
-    if origin is not None and is_donor and origin.tokenizer["engine"] == tokenizer.definition.reference:
-        origin = None  # the donor may have been built with engine="reference", which is slow
+    if origin is not None and origin.tokenizer["engine"] == tokenizer.definition.reference:
+        origin = None  # chosen for little text, or by hand
     tokenizer = replace(tokenizer)  # forget an engine chosen before, which may have been refused since
     if origin is not None:
         with suppress(TokenmillError):  # the engine is no longer installed, or was refused since
             same = load_tokenizer(tokenizer, engine=origin.tokenizer["engine"])
             if same.engine_version == origin.tokenizer["engine_version"]:
                 return same
-    if plan.limit is None and sum(map(text_weight, plan.source.files)) >= RACE_BYTES:
+    if plan.limit is not None:
+        return tokenizer.for_corpus(0)
 
-        def sample() -> list[str]:
-            executor.stop()  # the comparison needs the memory of the workers; they start again afterwards
-            return corpus_sample(plan.tasks, plan.source)
+    def sample() -> list[str]:
+        executor.stop()  # the comparison needs the memory of the workers; they start again afterwards
+        return corpus_sample(plan.tasks, plan.source)
 
-        tokenizer = tokenizer.for_corpus(corpus_key(plan.tasks), sample)
-    return tokenizer
+    if tokenizer.needs_trial(plan.weight):
+        emit(EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
+    return tokenizer.for_corpus(plan.weight, corpus_key(plan.tasks), sample)
 
 
 def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:

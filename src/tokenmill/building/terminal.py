@@ -154,6 +154,9 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.ShardDone: _shard_done,
     events.Finished: _finished,
     events.Explained: lambda event: "; ".join(event.reasons),
+    events.EngineTrial: lambda event: (
+        f"first use of {event.tokenizer}: comparing fast engines with its reference, about {human_time(event.seconds)}, once"
+    ),
     events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
     events.Waiting: lambda event: (
         f"waiting for process {event.process}, which is building this store"

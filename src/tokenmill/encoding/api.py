@@ -67,6 +67,7 @@ def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
         definition = Definition(facts["json"], facts["reference"], {} if found.kind == "json" else found.files)
     special = _with_usual_names(facts["special"], facts["added"])
     definition = replace(definition, special_tokens=applied, special=special)
+    definition.__dict__["fingerprint"] = facts["fingerprint"]  # computing it again takes up to a second
     return Tokenizer(
         definition,
         found.name,

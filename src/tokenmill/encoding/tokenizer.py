@@ -12,7 +12,7 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
-from tokenmill.encoding.selection.choosing import choose
+from tokenmill.encoding.selection.choosing import choose, needs_trial
 from tokenmill.encoding.selection.slow_tokenizers import choose_slow
 from tokenmill.encoding.selection.verdicts import Choice
 from tokenmill.errors import TokenizerError, UsageError
@@ -89,16 +89,22 @@ class Tokenizer:
         """Whether the chosen engine is the reference itself, so that its ids need no comparison."""
         return self.engine == self.definition.reference or self.traits.is_slow
 
-    def for_corpus(self, key: str, sample: Callable[[], Sequence[str]]) -> Tokenizer:
-        """The same tokenizer with the engine that is fastest, and proved, on a sample of a corpus.
+    def for_corpus(
+        self, text_bytes: int, key: str = "", sample: Callable[[], Sequence[str]] | None = None
+    ) -> Tokenizer:
+        """The same tokenizer with an engine for this much text. For a lot of it, the fastest and proved on a sample of it.
 
         `key` identifies the corpus. If its race is cached, `sample` is not called.
         """
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self
-        raced = replace(self)
-        raced.__dict__["choice"] = choose(self.definition, sample, corpus_key=key)
-        return raced
+        chosen = replace(self)
+        chosen.__dict__["choice"] = choose(self.definition, sample, corpus_key=key, text_bytes=text_bytes)
+        return chosen
+
+    def needs_trial(self, text_bytes: int) -> bool:
+        """Whether engines have to be tried before this much text is encoded, which takes some seconds."""
+        return self.wanted == "auto" and not self.reference_traits.is_slow and needs_trial(self.definition, text_bytes)
 
     @property
     def eos_id(self) -> int | None:
@@ -225,4 +231,4 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return self.encoder()
+        return self.for_corpus(0).encoder()

@@ -26,7 +26,7 @@ LEAST_SAMPLE = 64 << 10
 class Estimate:
     """What a build would produce. The number of tokens is between `low` and `high` with 95% confidence.
 
-    If `exact`, everything was read and counted. `head_share` is the share of the input behind the heads of files that can
+    If `exact`, everything was encoded and counted. `head_share` is the share of the input behind the heads of files that can
     only be read from the start: it was not seen, and the interval assumes that it is like the heads. `seconds` and
     `memory` are for a first build on this machine. `quantiles` are of tokens per document.
     """
@@ -82,7 +82,9 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     loaded = load_tokenizer(options.tokenizer, options.engine, options.special_tokens)
     check_fields(source)
     around = loaded.resolve("bos", options.bos), loaded.resolve("eos", options.eos)
-    if sum(map(text_weight, source.files)) <= sample_bytes:
+    weight = sum(map(text_weight, source.files))
+    loaded = loaded.for_corpus(min(weight, sample_bytes))
+    if weight <= sample_bytes:
         encoded = EncodedSample(loaded, around)
         with Survey(source, sample_bytes, seconds, everything=True) as survey:
             if encoded.add(survey):
@@ -108,10 +110,11 @@ def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
 
 def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> Estimate:
     totals = encoded.totals(survey)
+    margin = totals.margin + encoded.clipped_margin
     return Estimate(
         tokens=round(totals.tokens),
-        low=max(0, round(totals.tokens - totals.margin)),
-        high=round(totals.tokens + totals.margin),
+        low=max(0, round(totals.tokens - margin)),
+        high=round(totals.tokens + margin),
         documents=round(totals.documents),
         text_bytes=round(totals.text_bytes),
         source_bytes=survey.source.num_bytes,
@@ -121,7 +124,7 @@ def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> E
         files=len(survey.source.files),
         ignored=survey.source.ignored_by_reason,
         quantiles=totals.quantiles(),
-        exact=survey.everything,
+        exact=survey.everything and not encoded.clipped_tokens,
         sampled_bytes=encoded.encoded_bytes,
         sampled_documents=encoded.inspection.documents,
         sampled_files=len(survey.files_read),

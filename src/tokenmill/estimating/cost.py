@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tokenmill.building.executors.choose import SMALL_BYTES
 from tokenmill.building.machine import PARENT_BYTES, share_out
 from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
-from tokenmill.building.sequence import RACE_BYTES
+from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import InputError
 from tokenmill.estimating.survey import Stratum, Survey

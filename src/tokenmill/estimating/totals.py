@@ -22,7 +22,8 @@ from tokenmill.reading.utf8 import one_text, whole_characters
 OVERFLOW = 4  # a corpus that has this many times the text expected is sampled, not counted
 FIRST_CALL = 256 << 10  # bytes in the first call of an engine, and in the smallest
 LONG_CALL = 0.2  # seconds that a call should not exceed
-MOST_ENCODED = 4 << 20  # bytes of a document; the rest of a longer one is taken to be like its start
+MOST_ENCODED = 4 << 20  # bytes of a document; the rest of a longer one is taken to be like its start,
+CLIPPED_ERROR = 0.05  # give or take this share of its tokens
 STANDARD_ERRORS = 2.2  # contain the truth in 95% of cases, as measured; it is 1.96 for independent samples
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # Student's t for 95% by degrees of freedom; it is about 2 beyond these.
@@ -76,12 +77,18 @@ class EncodedSample:
         self.blocks: list[_EncodedBlock] = []
         self.pending: list[SampledBlock] = []
         self.pending_bytes, self.call_bytes, self.encoded_bytes = 0, FIRST_CALL, 0
+        self.clipped_tokens = 0.0  # of parts of documents that were not encoded
 
     @property
     def seconds_per_byte(self) -> float:
         """Seconds to encode a byte, in the later half of the calls: caches of an engine speed up the later ones."""
         later = self.calls[len(self.calls) // 2 :]
         return sum(seconds for _, seconds in later) / max(1, sum(nbytes for nbytes, _ in later))
+
+    @property
+    def clipped_margin(self) -> float:
+        """How far off the tokens of parts that were not encoded may be."""
+        return CLIPPED_ERROR * self.clipped_tokens
 
     def add(self, survey: Survey) -> bool:
         """Encode a survey. False if all of the corpus was to be read, and it turned out to be too much."""
@@ -112,7 +119,9 @@ class EncodedSample:
             call_bytes = self.call_bytes // 2 if seconds > LONG_CALL else min(2 * self.call_bytes, BLOCK_BYTES)
             self.call_bytes = max(call_bytes, FIRST_CALL)
             self.encoded_bytes += nbytes
-            lengths = np.diff(tokens.ends, prepend=0) * scale
+            encoded_lengths = np.diff(tokens.ends, prepend=0)
+            lengths = encoded_lengths * scale
+            self.clipped_tokens += float((lengths - encoded_lengths).sum())
             special = np.asarray(tokens.special, np.int64)
         at = 0
         for block in blocks:

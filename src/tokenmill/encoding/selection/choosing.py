@@ -1,9 +1,13 @@
 """Which engine encodes: the fastest one that gives the same ids as the reference.
 
 Each engine that can run a tokenizer is put on trial in a process of its own. It must give the reference's ids on all
-probes, and on documents of the corpus if there is one. One differing id excludes it. The engines that agree are raced on
-a sample. Verdicts and races are cached by the tokenizer's fingerprint and the versions of engine, reference and probes,
-so this takes a few seconds once, and a few milliseconds after that.
+probes, and on documents of the corpus if there is one. One differing id excludes it. Verdicts are cached by the
+tokenizer's fingerprint and the versions of engine, reference and probes, so this takes a few seconds once, and a few
+milliseconds after that.
+
+How much is done depends on how much text there is. The reference is always right: it encodes what it can encode before a
+trial would be over. For more text than that, engines are tried one after the other until one agrees. For a large corpus,
+all are tried, and those that agree are raced on a sample of it.
 """
 
 from __future__ import annotations
@@ -17,19 +21,31 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version, runners
 from tokenmill.encoding.selection.verdicts import Choice, Verdict, VerdictCache
 from tokenmill.errors import TokenizerError
+from tokenmill.formatting import human
 
+RACE_BYTES = 2 << 30  # of text; for less, the fastest engine does not save the time that a race takes
+REFERENCE_RATE = 1.5e6  # bytes of text that a reference encodes per second, about
+TRIAL_SECONDS = 1.5  # of a trial on two cores, about,
+TRIAL_SECONDS_PER_BYTE = 0.6e-6  # and for each byte of the tokenizer.json
 CLOSE = 0.9  # an engine must be faster than 1 / 0.9 times the one before it in the list to be preferred
 CODE_CHARACTERS = 4_000_000  # the sample where there is no corpus
 # Documents for probes and the race. None: there is no corpus, and the race is on a sample of code.
 Corpus = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
-def choose(definition: Definition, corpus: Corpus = None, wanted: str = "auto", corpus_key: str = "") -> Choice:
+def choose(
+    definition: Definition,
+    corpus: Corpus = None,
+    wanted: str = "auto",
+    corpus_key: str = "",
+    text_bytes: int | None = None,
+) -> Choice:
     """Return the fastest engine proved for this tokenizer, on a sample of a corpus if one is given.
 
     `corpus_key` identifies the corpus in the cache; without one, a race on a corpus is not cached. A sample given as a
-    function is read only if it is needed. `wanted` names an engine to use instead, or "reference"; a TokenizerError says
-    why an engine cannot be used.
+    function is read only if it is needed. `text_bytes` is how much text there is to encode, if that is known: for little
+    text, less is found out. `wanted` names an engine to use instead, or "reference"; a TokenizerError says why an engine
+    cannot be used.
     """
     reference, names = definition.reference, runners(definition)
     if reference not in names:
@@ -40,10 +56,53 @@ def choose(definition: Definition, corpus: Corpus = None, wanted: str = "auto", 
         raise TokenizerError(f"engine={wanted!r} cannot run this tokenizer; these may: {', '.join(names)}")
     if wanted != "auto":
         return _prove(definition, wanted, corpus)
-    race_key = None
-    if corpus is None or corpus_key:
-        race_key = " ".join([corpus_key, *(f"{name} {engine_version(name)}" for name in names)])
+    if text_bytes is not None and text_bytes < RACE_BYTES:
+        return _first_that_agrees(definition, names, corpus, text_bytes)
+    race_key = _race_key(names, corpus_key) if corpus is None or corpus_key else None
     return _race_all(definition, names, corpus, race_key)
+
+
+def needs_trial(definition: Definition, text_bytes: int) -> bool:
+    """Whether engines have to be tried before this much text is encoded with engine="auto"."""
+    cache, names = VerdictCache(definition), _others(definition, runners(definition))
+    verdicts = [cache.verdict(name) for name in names]
+    is_known = any(verdict is not None and verdict.agrees for verdict in verdicts) or None not in verdicts
+    return not is_known and not _reference_is_first(definition, text_bytes)
+
+
+def trial_seconds(definition: Definition) -> float:
+    """About how long a trial takes."""
+    return TRIAL_SECONDS + TRIAL_SECONDS_PER_BYTE * len(definition.json or "")
+
+
+def _reference_is_first(definition: Definition, text_bytes: int) -> bool:
+    """Whether the reference encodes this much text before a trial would be over."""
+    return text_bytes / REFERENCE_RATE < trial_seconds(definition)
+
+
+def _others(definition: Definition, names: list[str]) -> list[str]:
+    return [name for name in names if name != definition.reference]
+
+
+def _race_key(names: list[str], corpus_key: str) -> str:
+    return " ".join([corpus_key, *(f"{name} {engine_version(name)}" for name in names)])
+
+
+def _first_that_agrees(definition: Definition, names: list[str], corpus: Corpus, text_bytes: int) -> Choice:
+    """An engine that agrees with the reference, the first in the list unless others were tried too and were faster."""
+    cache, others = VerdictCache(definition), _others(definition, names)
+    verdicts = [verdict for name in others if (verdict := cache.verdict(name)) is not None]
+    if not any(verdict.agrees for verdict in verdicts) and len(verdicts) < len(others):
+        if _reference_is_first(definition, text_bytes):
+            why = f"it is the reference; {human(text_bytes)} of text are encoded before a faster engine would be proved"
+            return Choice(definition.reference, engine_version(definition.reference), why)
+        from tokenmill.encoding.selection.judging import hold_trials
+
+        cached = {name: cache.verdict(name) for name in others}
+        verdicts, _ = hold_trials(definition, cache, cached, _documents(corpus), [], until_one_agrees=True)
+        cache.save()
+    rates = cache.race(_race_key(names, "")) or {}
+    return _fastest(definition.reference, verdicts, rates, "a sample of code")
 
 
 def _prove(definition: Definition, engine: str, corpus: Corpus) -> Choice:
@@ -65,7 +124,7 @@ def _prove(definition: Definition, engine: str, corpus: Corpus) -> Choice:
 def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key: str | None) -> Choice:
     """Use the fastest of all engines that agree with the reference. What is in the cache is not found out again."""
     cache = VerdictCache(definition)
-    cached = {name: cache.verdict(name) for name in names if name != definition.reference}
+    cached = {name: cache.verdict(name) for name in _others(definition, names)}
     verdicts = [verdict for verdict in cached.values() if verdict is not None]
     rates = None if race_key is None else cache.race(race_key)
     if cached and (rates is None or len(verdicts) < len(cached)):

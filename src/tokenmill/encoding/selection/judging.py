@@ -21,35 +21,52 @@ CORPUS_PROBES = 500_000  # characters of the corpus that the reference encodes, 
 
 
 def hold_trials(
-    definition: Definition, cache: VerdictCache, cached: dict[str, Verdict | None], corpus: list[str], texts: list[str]
+    definition: Definition,
+    cache: VerdictCache,
+    cached: dict[str, Verdict | None],
+    corpus: list[str],
+    texts: list[str],
+    *,
+    until_one_agrees: bool = False,
 ) -> tuple[list[Verdict], dict[str, float]]:
     """Judge the engines on probes and on the corpus, and race those that agree on `texts`.
 
     An engine that was judged before only has to agree on the corpus. One that was refused before is not tried again.
-    Returns all verdicts, and the rate of each engine in the race.
+    Returns all verdicts, and the rate of each engine in the race. With `until_one_agrees`, engines after the first that
+    agrees are not tried.
     """
     verdicts = {name: verdict for name, verdict in cached.items() if verdict is not None}
     names = [name for name in cached if name not in verdicts or verdicts[name].agrees]
     if not names:
         return list(verdicts.values()), {}
-    suite, strict = list(_spread(corpus)), []
-    if len(verdicts) < len(cached):
-        suite += probes.probes(definition)
-        strict = probes.added_tokens_in_context(definition)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenmill-")))
         definition.save(folder)
-        reference = stack.enter_context(Trial(definition.reference, folder))
-        trials = {name: stack.enter_context(Trial(name, folder)) for name in names}
+
+        def start(name: str, **environment: str) -> Trial:
+            return stack.enter_context(Trial(name, folder, **environment))
+
+        # Engines load while the probes are made. The reference takes the longest: it may use all cores.
+        reference = start(definition.reference, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="")
+        trials = {name: start(name) for name in (names[:1] if until_one_agrees else names)}
+        suite, strict = list(_spread(corpus)), []
+        if len(verdicts) < len(cached):
+            suite += probes.probes(definition)
+            strict = probes.added_tokens_in_context(definition)
         judge = _Judge(definition, suite, strict, reference, trials.values(), folder)
-        for name, trial in trials.items():
-            verdicts[name] = judge.verdict(trial, cached[name])
-            if not trial.temporary:
+        for name in names:
+            if name not in trials:
+                trials[name] = start(name)
+                judge.begin(trials[name])
+            verdicts[name] = judge.verdict(trials[name], cached[name])
+            if not trials[name].temporary:
                 cache.put(verdicts[name])
             if verdicts[name].guard:
-                trial.ask(guard=verdicts[name].guard)
+                trials[name].ask(guard=verdicts[name].guard)
+            if until_one_agrees and verdicts[name].agrees:
+                break
         agreeing = [trial for name, trial in trials.items() if verdicts[name].agrees]
-        return [verdicts[name] for name in cached], race(reference, agreeing, texts, folder)
+        return [verdicts[name] for name in cached if name in verdicts], race(reference, agreeing, texts, folder)
 
 
 class _Judge:
@@ -70,9 +87,10 @@ class _Judge:
         """
         self._definition, self._reference, self._folder = definition, reference, folder
         self._suite, self._first_strict = [*suite, *strict], len(suite)
-        write_texts(folder / "suite.arrow", self._suite)
+        self._path = folder / "suite.arrow"
+        write_texts(self._path, self._suite)
         for trial in (reference, *trials):
-            trial.ask_encode(folder / "suite.arrow")
+            self.begin(trial)
         expected = reference.encoded()
         if isinstance(expected, str):
             raise TokenizerError(
@@ -80,6 +98,10 @@ class _Judge:
                 " of time, memory or disk, try again later"
             )
         self._expected = expected
+
+    def begin(self, trial: Trial) -> None:
+        """Let an engine encode the suite."""
+        trial.ask_encode(self._path)
 
     def verdict(self, trial: Trial, before: Verdict | None) -> Verdict:
         """Judge an engine by its ids of the suite. `before` is its verdict on an earlier suite."""

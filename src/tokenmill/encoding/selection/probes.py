@@ -61,13 +61,13 @@ def probes(definition: Definition, every: int = 1) -> list[str]:
         *_crowds(every),
         *_characters_in_context(),
         *_specials(definition),
-        *_vocabulary(definition, every),
+        *vocabulary(definition)[::every],
     ]
 
 
 def vocabulary_characters(definition: Definition) -> set[str]:
     """Every character that occurs in a token of the vocabulary."""
-    return set().union(*_vocabulary(definition, 1))
+    return set("".join(vocabulary(definition)))
 
 
 def _runs() -> Iterator[str]:
@@ -162,15 +162,13 @@ def _specials(definition: Definition) -> Iterator[str]:
         yield from (first + second, f"{first}\n{second} {first}", first[:-1] + second)
 
 
-def _vocabulary(definition: Definition, every: int) -> Iterator[str]:
+def vocabulary(definition: Definition) -> list[str]:
     """Every token of the vocabulary as text."""
     if definition.json is None:
-        return
+        return []
     body = json.loads(definition.json)
-    vocabulary = body["model"]["vocab"]
-    byte_level = '"ByteLevel"' in json.dumps([body["pre_tokenizer"], body["decoder"]])
-    names = list(vocabulary) if isinstance(vocabulary, dict) else [name for name, _ in vocabulary]
-    for name in names[::every]:
-        if byte_level:
-            name = byte_level_bytes(name).decode(errors="ignore")
-        yield name.replace("▁", " ").removeprefix("##")
+    tokens = body["model"]["vocab"]
+    names = list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens]
+    if '"ByteLevel"' in json.dumps([body["pre_tokenizer"], body["decoder"]]):
+        names = [byte_level_bytes(name).decode(errors="ignore") for name in names]
+    return [name.replace("▁", " ").removeprefix("##") for name in names]

@@ -47,10 +47,14 @@ class Choice:
 
 def differing(expected: Encoded, actual: Encoded) -> list[int]:
     """The indices of the documents whose ids differ."""
-    if np.array_equal(expected[1], actual[1]) and np.array_equal(expected[0], actual[0]):
-        return []
-    count = len(expected[1]) - 1
-    return [i for i in range(count) if not np.array_equal(_document(expected, i), _document(actual, i))]
+    lengths, found = np.diff(expected[1]), np.diff(actual[1])
+    differ = lengths != found
+    comparable = np.flatnonzero(~differ & (lengths > 0))
+    ids = [encoded[0][np.repeat(~differ, count)] for encoded, count in ((expected, lengths), (actual, found))]
+    starts = np.cumsum(lengths[comparable]) - lengths[comparable]
+    if len(starts):
+        differ[comparable] = np.logical_or.reduceat(ids[0] != ids[1], starts)
+    return np.flatnonzero(differ).tolist()
 
 
 def _document(encoded: Encoded, i: int) -> Ids:
