@@ -132,6 +132,8 @@ class Pack(Story):
 
     def happen(self) -> None:
         tm.pack(self.out, 64, strategy="best_fit")
+        if not list(self.out.glob("plans/*.json")):
+            raise TokenmillError("the store could not be written: the plan was stored in the user's cache")
 
 
 STORIES: dict[str, type[Story]] = {

@@ -106,7 +106,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its parents, if they do not exist, so that they survive a power failure."""
     if folder.is_dir():
         return
-    if folder.parent != folder:
+    if not folder.parent.exists():
         make_folder(folder.parent)
     try:
         _call("mkdir", os.mkdir, folder)
