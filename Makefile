@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 CORPUS ?= $(wildcard ../shared/corpus/*.parquet ../shared/corpus/*.zst)
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
 REAL := .bench/tokenizers
 TRL := 1.16.0
@@ -16,7 +18,7 @@ RACED := gpt2 qwen3 llama2 minilm
 
 .PHONY: demo test lint stress soak bench conformance clean
 
-demo: $(STAMP)            ## try it on Python's own source files, offline
+demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
 
 test: lint                ## lint, types, import direction, tests
@@ -53,9 +55,14 @@ soak: $(STAMP)            ## every fault of the file system; a million documents
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/soak.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
 
-$(STAMP): pyproject.toml constraints.txt
+# The package with what it needs, for the demo; then, in the same environment, what development needs.
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
+	touch $(CORE)
+
+$(STAMP): $(CORE)
+	$(PIP) -e '.[dev]'
 	touch $(STAMP)
 
 # What packing and loading are compared with. Each has an environment of its own: their pins clash.

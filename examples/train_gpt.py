@@ -356,5 +356,12 @@ def positive(text: str) -> int:
     return value
 
 
+def main(given: list[str] | None = None) -> None:
+    try:
+        train(arguments(given))
+    except tm.errors.TokenmillError as error:  # a store that is not there, say: the message has the remedy
+        raise SystemExit(f"train_gpt.py: {error}") from None
+
+
 if __name__ == "__main__":
-    train(arguments())
+    main()

@@ -7,7 +7,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    io, child_process, documents, events, formatting, options, option_types, option_kinds, user_cache, errors
+    io, child_process, documents, events, display, formatting, options, option_{calls,types,kinds}, user_cache, errors
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -23,11 +23,13 @@ PACKAGE = Path(__file__).parent.parent / "src" / "tokenmill"
 
 BASE = {
     "child_process",
+    "display",
     "documents",
     "errors",
     "events",
     "formatting",
     "io",
+    "option_calls",
     "option_kinds",
     "option_types",
     "options",
@@ -39,12 +41,14 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "documents": set(),
     "child_process": {"errors"},
-    "events": set(),
+    "display": {"formatting"},
+    "events": {"display"},
     "user_cache": {"io"},
     "formatting": {"errors"},
     "option_kinds": {"errors", "formatting"},
     "option_types": {"errors", "option_kinds"},
     "options": {"option_kinds", "option_types"},
+    "option_calls": {"errors", "option_kinds", "option_types", "options"},
     "io": {"errors"},
     "reading": BASE,
     "encoding": BASE,
@@ -61,6 +65,8 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"building", "packing", "loading", "recipes", "estimating"} | MIDDLE,
     "__main__": {"cli"},
 }
+# What a folder imports against the rule, and only there: `Store.text` decodes with the store's own tokenizer.
+EXCEPTIONS = {("store/own_tokenizer.py", "tokenmill.encoding.api.load_tokenizer")}
 # Libraries that only some folders may import, so that the rest works without them.
 ONLY_IN = {"torch": {"loading"}, "ray": {"building"}, "huggingface_hub": {"reading", "encoding"}, "pickle": set()}
 NAMES_USED_TWICE = {"__init__", "__main__", "api", "base"}  # each folder may have one
@@ -94,6 +100,8 @@ def wrong_imports(package: Path) -> list[str]:
             continue
         for line, name in dict.fromkeys(imports_of(path)):
             head, *rest = name.split(".")
+            if (path.relative_to(package).as_posix(), name) in EXCEPTIONS:
+                continue
             if name.startswith("."):
                 wrong.append(f"{path}:{line}: relative import {name}")
             elif head in ONLY_IN and folder not in ONLY_IN[head]:

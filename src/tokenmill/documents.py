@@ -41,6 +41,9 @@ class Texts:
     skips: Sequence[Skip] = ()
     unfinished: bool = False
 
+    def __repr__(self) -> str:
+        return f"Texts({len(self.values):,} documents, {self.nbytes:,} bytes, rows={self.rows:,})"
+
     @property
     def nbytes(self) -> int:
         """Bytes of UTF-8 text, without offsets."""
@@ -63,6 +66,9 @@ class Tokens:
     ends: npt.NDArray[np.int64]
     special: npt.NDArray[np.int64] | tuple[int, ...] = ()
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Tokens({len(self.ends):,} documents, {len(self.ids):,} ids as {self.ids.dtype})"
 
 
 def row_of(document: int, skips: Iterable[Sequence[Any]]) -> int:

@@ -12,12 +12,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokenmill.display import fields_in_one_line
+
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """The base of all events."""
+
+    __repr__ = fields_in_one_line
 
     @property
     def name(self) -> str:
@@ -32,7 +36,7 @@ class Event:
 Listener = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Waiting(Event):
     """Another process builds the same store; this one waits for it. Sent at first and then once a minute."""
 
@@ -41,7 +45,7 @@ class Waiting(Event):
     seconds: float  # how long this process has waited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparing(Event):
     """Input files are read to find out whether their content changed."""
 
@@ -49,14 +53,14 @@ class Comparing(Event):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explained(Event):
     """Why there is something to build, in words."""
 
     reasons: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EngineTrial(Event):
     """Engines are compared with the reference, because this tokenizer was never used for so much text. Done once."""
 
@@ -64,7 +68,7 @@ class EngineTrial(Event):
     seconds: float  # that it takes, about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Planned(Event):
     """What the build consists of."""
 
@@ -73,6 +77,8 @@ class Planned(Event):
     ignored: dict[str, int]  # files and folders in the input that are not read, by reason
     shards: int  # shards of the whole store; 0 for a build that stops early, whose shards are not known yet
     done: int  # shards that exist already
+    linked: int  # of these, shards that other stores in the cache have, taken from there
+    tasks: int  # shards to encode in this run; 0 for a build that stops early
     tokenizer: str
     vocab_size: int
     dtype: str  # of the stored ids
@@ -82,14 +88,14 @@ class Planned(Event):
     workers: str  # the executor, in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Started(Event):
     """Encoding begins."""
 
     source_bytes: int  # bytes to read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Progress(Event):
     """How far the build is. Sent about once a second between `started` and the end, and once more at the end.
 
@@ -130,7 +136,7 @@ class StageSeconds:
     sync: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShardDone(Event):
     """A shard and its receipt are on disk."""
 
@@ -144,7 +150,7 @@ class ShardDone(Event):
     seconds: StageSeconds  # by stage: read, parse, encode, write, sync
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShardsDone(Event):
     """The sums of several `shard_done` events. Only in the log, and only of builds with more than a thousand shards."""
 
@@ -157,14 +163,14 @@ class ShardsDone(Event):
     seconds: StageSeconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WorkerRecycled(Event):
     """A worker has outgrown its share of memory and is replaced between two tasks."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WorkerStuck(Event):
     """A worker makes no progress: it is stopped, or reading, encoding or writing hangs."""
 
@@ -175,7 +181,7 @@ class WorkerStuck(Event):
     is_replaced: bool  # whether it is killed now, and its tasks given to other workers; at first it is only named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WorkerDied(Event):
     """A worker process ended unexpectedly. Its tasks are given to other workers."""
 
@@ -184,7 +190,7 @@ class WorkerDied(Event):
     at: tuple[int, int] | None  # documents (first, last + 1) of its task that it was encoding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DocumentCrashed(Event):
     """A document crashes the engine and is quarantined."""
 
@@ -193,7 +199,7 @@ class DocumentCrashed(Event):
     code: int  # exit code of the last worker it crashed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FileFailed(Event):
     """An input file could not be read and is not in the store. Sent as it happens, once per file."""
 
@@ -201,7 +207,7 @@ class FileFailed(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class UpToDate(Event):
     """There was nothing to build."""
 
@@ -210,7 +216,7 @@ class UpToDate(Event):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finished(Event):
     """The store is published. Documents, tokens and what follows are of the whole store, not of this run."""
 
@@ -227,7 +233,7 @@ class Finished(Event):
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stopped(Event):
     """The build ended with an error. Finished shards are kept."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tokenmill.errors import UsageError
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+LEAST_WITHOUT_UNIT = 1_000_000
 
 
 def some(count: int, noun: str) -> str:
@@ -55,13 +56,31 @@ def printable(text: str) -> str:
 
 
 def parse_size(size: str | int, option: str) -> int:
-    """Bytes from "64MB", "1.5GiB" or a number."""
+    """Bytes from "64MB", "1.5GiB" or a number. Raises UsageError, naming the option, for anything else."""
+    try:
+        return size_in_bytes(size)
+    except ValueError as error:
+        raise UsageError(f"{option}={size!r} {error}") from None
+
+
+def size_in_bytes(size: str | int) -> int:
+    """The same; raises ValueError with the rest of the sentence "option=value ...".
+
+    A small number typed without a unit is refused: who types 100 does not mean bytes.
+    """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", str(size).lower())
+    match = re.fullmatch(
+        r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?(b?)\s*", size.lower() if isinstance(size, str) else ""
+    )
     if match:
-        number, prefix, binary = match.groups()
+        number, prefix, binary, b = match.groups()
         unit = (1024 if binary else 1000) ** _POWERS[prefix or ""]
-        if (found := int(float(number) * unit)) > 0:
+        found = int(float(number) * unit)
+        if found > 0 and (prefix or b or found >= LEAST_WITHOUT_UNIT):
             return found
-    raise UsageError(f"{option}={size!r} is not a size; write it like 64MB, 4GB or 1.5GiB")
+        if found > 0:
+            raise ValueError(
+                f"has no unit: {number} means {number} bytes; write {number}MB or {number}GB, or {number}B"
+            )
+    raise ValueError("is not a size; write it like 64MB, 4GB or 1.5GiB")

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tokenmill.errors import UsageError
-from tokenmill.formatting import parse_size
+from tokenmill.formatting import size_in_bytes
 
 Schema = dict[str, Any]
 
@@ -255,13 +254,12 @@ class Size(Kind):
 
     def check(self, value: Any) -> Any:
         try:
-            nbytes = parse_size(value, "") if isinstance(value, str | int) and not isinstance(value, bool) else 0
-        except UsageError:
-            nbytes = 0
-        if not nbytes:
-            raise Refused("is not a size; write it like 64MB, 4GB or 1.5GiB")
+            nbytes = size_in_bytes(value)
+        except ValueError as error:
+            raise Refused(str(error)) from None
         if nbytes < self.low:
-            raise Refused(f"is less than {self.low >> 10}KiB")
+            least = f"{self.low >> 20}MiB" if self.low >= 1 << 20 else f"{self.low >> 10}KiB"
+            raise Refused(f"is less than {least}, the least that works; write {least} or more")
         return value
 
     def schema(self) -> Schema:
@@ -302,6 +300,7 @@ class Device(Kind):
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """ "; did you mean ...?", if one of the names is similar."""
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), names, 1, 0.6)
+    """ "; did you mean ...?", if one of the names is similar, or begins with this one."""
+    typed = name.lower().replace("-", "_")
+    near = difflib.get_close_matches(typed, names, 1, 0.6) or [one for one in names if one.startswith(f"{typed}_")]
     return f"; did you mean {near[0]}?" if near else ""

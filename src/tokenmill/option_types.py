@@ -11,19 +11,13 @@ and docs/options.md are derived from these declarations.
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tokenmill.errors import UsageError
-from tokenmill.option_kinds import Flag, Kind, OneOf, Refused, Schema, SomeOf, Text, Whole, nearest
-
-P = ParamSpec("P")
-First = TypeVar("First")
-Arguments = TypeVar("Arguments", bound="Options")
-Result = TypeVar("Result")
+from tokenmill.option_kinds import Flag, Kind, OneOf, Refused, Schema, SomeOf, Text, Whole
 
 
 @dataclass(eq=False, repr=False)
@@ -146,56 +140,3 @@ def given_of(group: type[Options], options: Options) -> dict[str, Any]:
     if names is None:
         names = [name for name, option in declared(group).items() if values[name] != option.default]
     return {name: value for name, value in values.items() if name in names}
-
-
-def takes(
-    group: Callable[P, Arguments],
-) -> Callable[[Callable[[First, Arguments], Result]], Callable[Concatenate[First, P], Result]]:
-    """Turn a function of (first, arguments) into one that takes the fields of the group as keywords.
-
-    Type checkers, editors and help() see each keyword with its type. An unknown one raises UsageError with the nearest name.
-    """
-
-    def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
-        first = next(iter(inspect.signature(function).parameters.values()))
-        hints = get_type_hints(group)  # without the help
-        own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
-        signature, name = inspect.Signature([first, *own]), f"tm.{function.__name__}"
-
-        @functools.wraps(function)
-        def call(*args: Any, **keywords: Any) -> Result:
-            refuse_unknown(name, keywords, signature.parameters)
-            try:
-                (_, value), *rest = signature.bind(*args, **keywords).arguments.items()
-            except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
-            arguments = group(**dict(rest))  # type: ignore[call-arg]
-            object.__setattr__(arguments, "_given", frozenset(each for each, _ in rest))
-            return function(value, arguments)
-
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        lines = [f"    {name}: {option.help_line}" for name, option in declared(group).items()]  # type: ignore[arg-type]
-        call.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
-        return call
-
-    return decorate
-
-
-def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
-    """The same function; an unknown keyword raises UsageError with the nearest name."""
-    known = inspect.signature(function).parameters
-
-    @functools.wraps(function)
-    def call(*args: P.args, **keywords: P.kwargs) -> Result:
-        refuse_unknown(f"tm.{function.__name__}", keywords, known)
-        return function(*args, **keywords)
-
-    return call
-
-
-def refuse_unknown(function: str, keywords: Collection[str], known: Collection[str]) -> None:
-    """Raise UsageError for the first keyword that the function does not have, with the nearest one that it has."""
-    for keyword in keywords:
-        if keyword not in known:
-            near = nearest(keyword, known) or f"; it has {', '.join(known)}"
-            raise UsageError(f"{function} has no option {keyword!r}{near}")

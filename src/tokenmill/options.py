@@ -17,9 +17,9 @@ from tokenmill.option_types import Help, Options
 
 LONGEST = 2**31 - 1  # tokens in a row
 MANY = 2**31
+LEAST_MEMORY = 336 << 20  # bytes: of the calling process (80 MiB) and one worker (256 MiB), as in building/machine.py
 
 Path: TypeAlias = Annotated[str | os.PathLike[str], Place()]
-Bytes: TypeAlias = Annotated[str | int, Size()]
 TokenName: TypeAlias = Annotated[str | int, Token()]
 Count: TypeAlias = Annotated[int, Whole(1, 2**62)]
 Positions: TypeAlias = Annotated[int, Whole(1, LONGEST)]
@@ -115,7 +115,10 @@ class RunOptions(Options):
     workers: Annotated[
         Annotated[int, Whole(0, 4096)] | None, Help("worker processes; 0 runs in this process", "one per core", "N")
     ] = None
-    memory: Annotated[Bytes | None, Help("memory for all workers, such as 4GB", "half of what is free", "SIZE")] = None
+    memory: Annotated[
+        Annotated[str | int, Size(LEAST_MEMORY)] | None,
+        Help("memory for all workers, such as 4GB; at least 336MiB", "half of what is free", "SIZE"),
+    ] = None
     cache_dir: Annotated[Path | None, Help("folder of the cache", "TOKENMILL_CACHE, or ~/.cache/tokenmill", "DIR")] = (
         None
     )

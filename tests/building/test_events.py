@@ -67,6 +67,8 @@ PLANNED = events.Planned(
     ignored={"not a data file (.png)": 2},
     shards=10,
     done=4,
+    linked=1,
+    tasks=6,
     tokenizer="gpt2",
     vocab_size=50257,
     dtype="uint16",
@@ -351,10 +353,22 @@ def test_the_terminal_tells_the_story(capsys, mode):
     if mode == "quiet":
         assert err == ""
         return
-    for text in (
+    plan = [
         "1.0 kB in 3 files -> 10 shards; tokenizer gpt2 (50,257 ids as uint16, eos <|endoftext|>)",
-        "ignored: not a data file (.png): 2; ",
         "4 of 10 shards already done",
+    ]
+    if mode == "verbose":
+        plan = [
+            "plan: 3 files of 1.0 kB; 10 shards: 4 reused, 1 of them from other stores, and 6 tasks to do\n",
+            "tokenizer: gpt2, 50,257 ids as uint16, eos <|endoftext|>\n",
+            "engine: gigatoken 1.0: proved\n",
+            "workers: 2 workers of at most 1.0 GB\n",
+            "50 tokens, 1 quarantined; seconds: read 0.50, parse 0.25, encode 1.00, write 0.12, sync 0.06; process 7\n",
+            "spot check: 2 documents equal to the reference\nfingerprint: f\n",
+        ]
+    for text in (
+        *plan,
+        "ignored: not a data file (.png): 2; ",
         "2 files changed; about 3 s",
         "worker 6 died (exit -9)",
         "document 3 of task t crashes the engine and is quarantined",
@@ -397,7 +411,10 @@ def test_logging_levels(caplog):
     assert {level for name, level in levels if name in ("progress", "worker_recycled")} == {"DEBUG"}
     assert {level for name, level in levels if name == "shard_done"} == {"DEBUG", "WARNING"}
     assert [record.event for record in caplog.records][: len(STORY)] == STORY
-    assert caplog.records[STORY.index(shard_done())].getMessage().endswith("50 tokens, 1 quarantined")
+    messages = [record.getMessage() for record in caplog.records]
+    assert "50 tokens, 1 quarantined; seconds: read 0.50" in messages[STORY.index(shard_done())]
+    assert "; engine: gigatoken 1.0: proved; workers: " in messages[STORY.index(PLANNED)]
+    assert not any("\n" in text for text in messages)  # one line each, as log files want it
 
 
 def test_a_build_logs_and_prints_nothing_by_default(jsonl, tokenizer_path, tmp_path, capfd):

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.building.machine import available_memory, resident_bytes, share_out, usable_cores
+import tokenmill as tm
+from tokenmill.building.machine import (
+    PARENT_BYTES,
+    WORKER_BYTES,
+    available_memory,
+    resident_bytes,
+    share_out,
+    usable_cores,
+)
+from tokenmill.cli import main
 from tokenmill.errors import UsageError
 from tokenmill.formatting import parse_size
+from tokenmill.option_types import declared
+from tokenmill.options import LEAST_MEMORY, RunOptions
 
 
 @pytest.mark.parametrize(
@@ -20,7 +31,7 @@ from tokenmill.formatting import parse_size
     [
         (1, 1),
         (10**15, 10**15),
-        ("1", 1),
+        ("1000000", 10**6),
         ("64MB", 64_000_000),
         ("64mb", 64_000_000),
         ("64 MB", 64_000_000),
@@ -41,6 +52,17 @@ from tokenmill.formatting import parse_size
 def test_sizes(written, size):
     """Decimal units, binary units, in any case, with or without a space."""
     assert parse_size(written, "memory") == size
+
+
+@pytest.mark.parametrize("number", ["1", "100", "999999"])
+def test_a_small_number_without_a_unit(number):
+    """Nobody means 100 bytes. The message has what is meant."""
+    remedy = (
+        f"memory='{number}' has no unit: {number} means {number} bytes; write {number}MB or {number}GB, or {number}B"
+    )
+    with pytest.raises(UsageError, match=remedy):
+        parse_size(number, "memory")
+    assert parse_size(f"{number}B", "memory") == parse_size(int(number), "memory") == int(number)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +97,10 @@ def test_what_is_not_a_size(written):
     assert "64MB" in str(caught.value)
 
 
-@given(st.integers(1, 10**9), st.sampled_from(["", "b", "kb", "MB", "GiB"]))
+@given(st.integers(1, 10**9), st.sampled_from(["b", "kb", "MB", "GiB"]))
 def test_whole_numbers_are_exact(number, unit):
     """A whole number of any unit loses nothing."""
-    factor = {"": 1, "b": 1, "kb": 10**3, "MB": 10**6, "GiB": 1 << 30}[unit]
+    factor = {"b": 1, "kb": 10**3, "MB": 10**6, "GiB": 1 << 30}[unit]
     assert parse_size(f"{number}{unit}", "memory") == number * factor
 
 
@@ -137,6 +159,26 @@ def test_without_options_the_machine_decides():
 def test_memory_is_a_usage_error_by_name():
     with pytest.raises(UsageError, match="memory='plenty'"):
         share_out(2, "plenty")
+
+
+@pytest.mark.parametrize("memory", ["1MB", "335MiB", 2, 10**6])
+def test_too_little_memory_is_refused_with_the_least(memory):
+    """Less than one worker needs would be exceeded at once."""
+    with pytest.raises(
+        UsageError, match=f"memory={memory!r} is less than 336MiB, the least that works; write 336MiB or more"
+    ):
+        tm.build("x", "bytes", "y", memory=memory)
+
+
+def test_the_least_memory_is_what_one_worker_needs():
+    assert PARENT_BYTES + WORKER_BYTES == LEAST_MEMORY
+    assert share_out(8, "336MiB") == share_out(1, LEAST_MEMORY) == (1, WORKER_BYTES)
+    assert "at least 336MiB" in declared(RunOptions)["memory"].help_line
+
+
+def test_memory_without_a_unit(tmp_path, capsys):
+    assert main(["build", "x", "-t", "bytes", "--memory", "2"]) == 2
+    assert "memory='2' has no unit: 2 means 2 bytes; write 2MB or 2GB, or 2B" in capsys.readouterr().err
 
 
 def test_resident_bytes():

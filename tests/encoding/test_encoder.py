@@ -423,3 +423,21 @@ def test_an_encoder_is_made_from_plain_values(tokenizer_path, reference):
     encoder = Encoder(Definition(body), "tokenizers", 4096, bos_id=None, eos_id=0)
     tokens = encoder.encode(pa.array(["some words"], pa.large_string()))
     assert tokens.ids.tolist() == [*reference.encode("some words").ids, 0]
+
+
+def test_lists_of_texts_and_of_ids(tokenizer_path, reference):
+    """A list gives a list, in order; everything else is refused by name."""
+    tokenizer = tm.load_tokenizer(tokenizer_path, engine="reference")
+    texts = ["one", "", "two words", "<|endoftext|>"]
+    encoded = tokenizer.encode(texts)
+    assert [ids.tolist() for ids in encoded] == ids_of(reference, texts)
+    assert (tokenizer.encode([]), tokenizer.decode([])) == ([], "")
+    assert tokenizer.encode(tuple(texts))[2].tolist() == tokenizer.encode(texts[2]).tolist()
+    one_by_one = [tokenizer.decode(ids) for ids in encoded]
+    assert tokenizer.decode(encoded) == tokenizer.decode([ids.tolist() for ids in encoded]) == one_by_one
+    assert tokenizer.decode(np.array([encoded[0], encoded[0]])) == one_by_one[:1] * 2
+    for wrong, says in ((17, "int 17"), (b"a", "bytes b'a'"), (["a", None], "NoneType None"), ([["a"]], "list")):
+        with pytest.raises(TypeError, match=f"encode takes a text or a list of texts, not {says}"):
+            tokenizer.encode(wrong)
+    with pytest.raises(UsageError, match="ids must be a list or array of integers, not int"):
+        tokenizer.decode(17)

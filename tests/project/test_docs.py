@@ -6,8 +6,10 @@ import argparse
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 from pages import run_page, run_script
 
 import tokenmill
@@ -100,6 +102,17 @@ def test_packing_page_runs(tmp_path, tokenizer_path):
     block += "assert batch['input_ids'].shape == (2, 2048)\n"
     block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
     run_script(block, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_the_demo_installs_the_package_and_nothing_else(tmp_path):
+    """Development needs torch and transformers, which take longer than the demo. They are added by `make test`."""
+    installs = {}
+    for target in ("demo", "test"):
+        command = ["make", "-n", target, f"VENV={tmp_path / 'venv'}"]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+        installs[target] = re.findall(r"pip install .* -c constraints\.txt -e (\S+)", said)
+    assert installs == {"demo": ["."], "test": [".", "'.[dev]'"]}
 
 
 def test_makefile_is_what_the_readme_and_ci_call():

@@ -215,6 +215,18 @@ def test_what_cannot_be_is_refused(example, capsys, given, said):
     assert said in capsys.readouterr().err
 
 
+def test_what_is_wrong_with_the_data_is_one_line(example, tmp_path):
+    """Not a traceback: the message has the remedy."""
+    (tmp_path / "a.txt").touch()
+    for given, says in (
+        (["--pretokenized", str(tmp_path / "nope")], r"train_gpt\.py: no token store at .*nope"),
+        (["--pretokenized", str(tmp_path / "a.txt")], r"a\.txt: it is a file; tm\.build makes a store from text"),
+        ([str(tmp_path / "missing.txt")], r"train_gpt\.py: no such file or folder: .*missing\.txt"),
+    ):
+        with pytest.raises(SystemExit, match=says):
+            example.main([*given, "--device", "cpu"])
+
+
 def test_an_empty_side_is_refused(example, store):
     with pytest.raises(SystemExit, match="--eval-share 1e-06 of 1,200 documents leaves one side empty"):
         example.split(tm.pack(store, 32), 1e-6)

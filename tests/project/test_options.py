@@ -112,6 +112,20 @@ def test_signatures_are_the_declarations(verb):
             "tm.pack has no option 'min_doc_token'; did you mean min_doc_tokens?",
         ),
         (lambda: tm.load("x", 8, epoch=2), "tm.load has no option 'epoch'; did you mean epochs?"),
+        (
+            lambda: tm.build("x", "bytes", seq_len=128),
+            "tm.build has no option 'seq_len': it belongs to tm.pack and tm.load",
+        ),
+        (lambda: tm.build("x", "bytes", seqlen=8), "'seqlen'; did you mean seq_len of tm.pack and tm.load?"),
+        (lambda: tm.read("x", text="a"), "tm.read has no option 'text'; did you mean text_field?"),
+        (lambda: tm.load("x", 8, text="a"), "did you mean text_field of tm.read, tm.build and tm.estimate?"),
+        (lambda: tm.load("x", 8, workers=1), "tm.load has no option 'workers': it belongs to tm.build"),
+        (
+            lambda: tm.load_tokenizer("bytes", engin="a"),
+            "tm.load_tokenizer has no option 'engin'; did you mean engine?",
+        ),
+        (lambda: tm.mix({}, stage=[]), "tm.mix has no option 'stage'; did you mean stages?"),
+        (lambda: tm.recipe({}, sett={}), "tm.recipe has no option 'sett'; did you mean set?"),
         (lambda: tm.pack("x", 8, wibble=2), "tm.pack has no option 'wibble'; it has store, seq_len, "),
         (
             lambda: tm.pack("x", 8, strategy="bestfit"),

@@ -120,7 +120,7 @@ class Prune(CachedBuild):
         self.room = sum(path.stat().st_size for path in self.built.rglob("*") if path.is_file()) * 5 // 4
 
     def happen(self) -> None:
-        self.command("cache", "prune", "--max-size", f"{self.room}", "--cache-dir", str(self.cache))
+        self.command("cache", "prune", "--max-size", f"{self.room}B", "--cache-dir", str(self.cache))
 
 
 class Pack(Story):

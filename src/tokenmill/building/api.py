@@ -11,7 +11,7 @@ from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import request_for
 from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
-from tokenmill.option_types import takes
+from tokenmill.option_calls import takes
 from tokenmill.options import BuildArguments
 from tokenmill.store.store import Store
 

@@ -67,7 +67,7 @@ def log_event(event: Event) -> None:
     if isinstance(event, events.ShardDone) and event.quarantined:
         level = logging.WARNING
     if logger.isEnabledFor(level):
-        logger.log(level, "%s", message(event), extra={"event": event})
+        logger.log(level, "%s", message(event, verbose=True).replace("\n", "; "), extra={"event": event})
 
 
 @contextmanager

@@ -356,6 +356,8 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
         ignored=source.ignored_by_reason,
         shards=len(plan.tasks),
         done=len(plan.tasks) - len(plan.todo),
+        linked=len(plan.borrowed),
+        tasks=len(plan.todo),
         tokenizer=tokenizer.name,
         vocab_size=tokenizer.vocab_size,
         dtype=tokenizer.dtype.name,

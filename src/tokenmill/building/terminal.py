@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from tokenmill import events
@@ -39,15 +40,19 @@ class Terminal:
             self._close()
         if self._is_worth_a_line(event):
             if isinstance(event, events.Finished) and self._progress is not None:
-                self._print(_finished(event, self._progress.text_bytes))
+                self._print(_finished(event, self._progress.text_bytes) + (_proofs(event) if self._is_verbose else ""))
             else:
-                self._print(message(event))
+                self._print(message(event, verbose=self._is_verbose))
+
+    @property
+    def _is_verbose(self) -> bool:
+        return self.mode == "verbose"
 
     def _is_worth_a_line(self, event: Event) -> bool:
         if isinstance(event, VERBOSE_ONLY):
-            return self.mode == "verbose"
+            return self._is_verbose
         if isinstance(event, events.Comparing):
-            return event.bytes > COMPARING_BYTES
+            return self._is_verbose or event.bytes > COMPARING_BYTES
         return not isinstance(event, (events.Progress, *SILENT))
 
     def _start(self, event: events.Started) -> None:
@@ -83,9 +88,10 @@ class Terminal:
             self._bar = None
 
 
-def message(event: Event) -> str:
-    """An event in words, for the terminal and for logging."""
-    return _MESSAGES[type(event)](event) if type(event) in _MESSAGES else event.name.replace("_", " ")
+def message(event: Event, *, verbose: bool = False) -> str:
+    """An event in words, for the terminal and for logging; `verbose` says more about some."""
+    words = (_VERBOSE.get(type(event)) if verbose else None) or _MESSAGES.get(type(event))
+    return words(event) if words else event.name.replace("_", " ")
 
 
 def _planned(event: events.Planned) -> str:
@@ -96,9 +102,31 @@ def _planned(event: events.Planned) -> str:
         f" engine {event.engine}: {event.proof}; {event.workers}"
     ]
     if event.ignored:
-        lines.append(f"ignored: {in_words(event.ignored)}; use a glob or --format to read other files (tokenmill info)")
+        lines.append(_ignored(event))
     if event.done:
         lines.append(f"{event.done:,} of {some(event.shards, 'shard')} already done")
+    return "\n".join(lines)
+
+
+def _ignored(event: events.Planned) -> str:
+    return f"ignored: {in_words(event.ignored)}; use a glob or --format to read other files (tokenmill info)"
+
+
+def _planned_in_full(event: events.Planned) -> str:
+    """The plan, the tokenizer, the engine with its proof, and the workers, on a line each."""
+    shards = (
+        f"{some(event.shards, 'shard')}: {event.done:,} reused, {event.linked:,} of them from other stores,"
+        f" and {some(event.tasks, 'task')} to do"
+        if event.shards
+        else "a trial, which reads the first of them"
+    )
+    lines = [
+        f"plan: {some(event.files, 'file')} of {human(event.source_bytes)}; {shards}",
+        *([_ignored(event)] if event.ignored else []),
+        f"tokenizer: {event.tokenizer}, {event.vocab_size:,} ids as {event.dtype}, eos {event.eos}",
+        f"engine: {event.engine}: {event.proof}",
+        f"workers: {event.workers}",
+    ]
     return "\n".join(lines)
 
 
@@ -114,6 +142,11 @@ def _progress(event: events.Progress) -> str:
 def _shard_done(event: events.ShardDone) -> str:
     left_out = f", {event.quarantined:,} quarantined" if event.quarantined else ""
     return f"shard {event.id} done: {some(event.documents, 'document')}, {event.tokens:,} tokens{left_out}"
+
+
+def _shard_in_full(event: events.ShardDone) -> str:
+    stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in asdict(event.seconds).items())
+    return f"{_shard_done(event)}; seconds: {stages}; process {event.pid}"
 
 
 def _worker_stuck(event: events.WorkerStuck) -> str:
@@ -148,6 +181,13 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     return "\n".join(lines)
 
 
+def _proofs(event: events.Finished) -> str:
+    checked = (
+        f"\nspot check: {some(event.spot_checked, 'document')} equal to the reference" if event.spot_checked else ""
+    )
+    return f"{checked}\nfingerprint: {event.fingerprint}"
+
+
 _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.Planned: _planned,
     events.Progress: _progress,
@@ -173,4 +213,9 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
         f"up to date: {event.documents:,} documents, {event.tokens:,} tokens in {event.path}"
     ),
     events.Stopped: lambda event: f"stopped: {event.error}",
+}
+_VERBOSE: dict[type[Event], Callable[[Any], str]] = {
+    events.Planned: _planned_in_full,
+    events.ShardDone: _shard_in_full,
+    events.Finished: lambda event: _finished(event) + _proofs(event),
 }

@@ -5,12 +5,12 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 
 from tokenmill import __version__
-from tokenmill.cli import bench, build, cache, demo, estimate, info, pack, run, show, verify
+from tokenmill.cli import bench, build, cache, completion, demo, estimate, info, pack, run, show, verify
+from tokenmill.cli.command_parser import CommandParser
 from tokenmill.errors import TokenmillError
 from tokenmill.formatting import printable
 
@@ -36,9 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """The parser with every command and flag."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="tokenmill",
         description="Turn raw text into a verified token store, once, at the speed of the fastest tokenizer engine.",
     )
@@ -46,4 +46,5 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (build, estimate, run, info, show, pack, verify, cache, bench, demo):
         command.add(commands)
+    completion.add(commands, top)
     return top

@@ -1,4 +1,4 @@
-"""`python -m tokenmill.cli` runs the command line."""
+"""`python -m tokenmill.cli` runs the command line, like `python -m tokenmill`."""
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ def add(commands: Any) -> None:
     )
     add_corpus(command)
     add_groups(command, ReadOptions)
+    command.add_argument("--num-docs", type=count, metavar="N", help="only the first N documents (all)")
     command.add_argument(
         "--rounds", type=count, default=3, metavar="N", help="repetitions; the best of each counts (3)"
     )
@@ -39,6 +42,8 @@ def add(commands: Any) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    from tempfile import TemporaryDirectory
+
     from tokenmill.encoding.api import load_tokenizer
     from tokenmill.reading import read
 
@@ -46,33 +51,55 @@ def _bench(options: argparse.Namespace) -> int:
     if source.streams:
         raise UsageError("bench reads its text several times: give files, not standard input")
     tokenizer = load_tokenizer(options.tokenizer)
-    texts = _first_texts(source, ENGINE_BYTES)
-    if not texts:
-        raise UsageError("the input holds no documents to measure with")
-    result = {
-        "tokenizer": tokenizer.name,
-        "text_bytes": sum(len(text.encode()) for text in texts),
-        "documents": len(texts),
-        "rounds": options.rounds,
-        "engines": _measure_engines(tokenizer, texts, options.rounds),
-        "build": _measure_build(source, options.tokenizer, options.rounds),
-    }
+    with TemporaryDirectory(prefix="tokenmill-bench-") as folder:
+        if options.num_docs is not None:
+            source = _first_documents(source, options.num_docs, Path(folder) / "documents.jsonl")
+        texts = _first_texts(source, ENGINE_BYTES)
+        if not texts:
+            raise UsageError("the input holds no documents to measure with")
+        result = {
+            "tokenizer": tokenizer.name,
+            "text_bytes": sum(len(text.encode()) for text in texts),
+            "documents": len(texts),
+            "num_docs": options.num_docs,
+            "rounds": options.rounds,
+            "engines": _measure_engines(tokenizer, texts, options.rounds),
+            "build": _measure_build(source, options.tokenizer, options.rounds),
+        }
     print_result(result, bench_table(result), as_json=options.json)
     return 0
 
 
+def _first_documents(source: Source, number: int, path: Path) -> Source:
+    """The first documents of a source, written to a file: a build with a limit would run in one process."""
+    from itertools import chain, islice
+
+    from tokenmill.reading import read
+
+    with open(path, "w", encoding="utf-8") as out:
+        for text in islice(chain.from_iterable(_blocks(source)), number):
+            out.write(json.dumps({"text": text}) + "\n")
+    return read(path)
+
+
 def _first_texts(source: Source, size: int) -> list[str]:
     """The first documents of a source, of about `size` bytes in all."""
+    texts: list[str] = []
+    for block in _blocks(source):
+        texts += block
+        size -= sum(map(len, block))
+        if size <= 0:
+            break
+    return texts
+
+
+def _blocks(source: Source) -> Iterator[list[str]]:
+    """The documents of a source, except those too long for one block."""
     from tokenmill.reading import Piece, read_piece
 
-    texts: list[str] = []
     for file in source.files:
         for block in read_piece(Piece(file), source):
-            texts += [] if block.unfinished else block.values.to_pylist()
-            size -= block.values.nbytes
-            if size <= 0:
-                return texts
-    return texts
+            yield [] if block.unfinished else block.values.to_pylist()
 
 
 def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> list[dict[str, Any]]:

@@ -28,7 +28,9 @@ def add(commands: Any) -> None:
     add_json(running)
     verbosity = running.add_mutually_exclusive_group()
     verbosity.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    verbosity.add_argument("-v", "--verbose", action="store_true", help="print a line for every shard")
+    verbosity.add_argument(
+        "-v", "--verbose", action="store_true", help="show the plan, the proof of the engine and every shard"
+    )
 
 
 def _build(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import human, parse_size, some
+from tokenmill.formatting import human, parse_size, printable, some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
 
 
@@ -59,6 +59,8 @@ def add(commands: Any) -> None:
         description="Read stores and compare them with their checksums. The exit code is 3 if anything differs.",
     )
     verify.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list` (all)")
+    for command in (remove, prune):
+        command.add_argument("--dry-run", action="store_true", help="show what would be removed; remove nothing")
     for command in (listing, remove, prune, verify):
         add_options(command, RunOptions, only=["cache_dir"])
     for command in (why, listing, remove, prune, verify):
@@ -69,8 +71,8 @@ def _why(options: argparse.Namespace) -> int:
     from tokenmill.building.cache.store_cache import explain
     from tokenmill.building.request import request_for
 
-    arguments = BuildArguments(options.tokenizer, **given_options(options, BuildArguments))
-    store, reasons = explain(request_for(tuple(options.source), arguments), _root(options))
+    root, arguments = _root(options), BuildArguments(options.tokenizer, **given_options(options, BuildArguments))
+    store, reasons = explain(request_for(tuple(options.source), arguments), root)
     path = None if store is None else str(store.path)
     text = "\n".join(reasons)
     if store is not None:
@@ -120,24 +122,44 @@ def _remove(options: argparse.Namespace) -> int:
     if bool(options.name) == options.all:
         raise UsageError("name the stores to remove, or give --all; `tokenmill cache list` shows them")
     root = _root(options)
-    names = [one.name for one in list_stores(root)] if options.all else options.name
-    freed = remove(root, names)
-    text = f"removed {some(len(names), 'store')}, {human(freed)}"
-    print_result({"removed": names, "bytes": freed}, text, as_json=options.json)
-    return 0
+    names = [one.name for one in list_stores(root)] if options.all else list(dict.fromkeys(options.name))
+    removal = remove(root, names, dry_run=options.dry_run)
+    facts = _removal_facts(removal, options) | {"bytes": removal.freed}
+    print_result(facts, "\n".join(_removal_lines(removal, options)), as_json=options.json)
+    return 1 if removal.in_use else 0
 
 
 def _prune(options: argparse.Namespace) -> int:
     from tokenmill.building.cache.maintenance import prune, total_bytes
 
     root, most = _root(options), parse_size(options.max_size, "max_size")
-    gone = prune(root, most)
-    left = total_bytes(root)
-    text = f"removed {some(len(gone), 'store')}; {human(left)} left"
-    print_result({"removed": [one.name for one in gone], "bytes": left}, text, as_json=options.json)
-    if left > most:
-        print(f"more than {options.max_size} is left: running processes use these stores", file=sys.stderr)
+    removal = prune(root, most, dry_run=options.dry_run)
+    left = total_bytes(root) - (removal.freed if options.dry_run else 0)
+    *stores, summary = _removal_lines(removal, options)
+    facts = _removal_facts(removal, options) | {"freed": removal.freed, "bytes": left}
+    text = "\n".join([*stores, f"{summary}; {human(left)} {'would be ' if options.dry_run else ''}left"])
+    print_result(facts, text, as_json=options.json)
+    if left > most and not removal.in_use:
+        print(
+            f"no store is left to remove; {human(left)} are lists of input files and temporary files, which are removed"
+            " when they are a day old",
+            file=sys.stderr,
+        )
     return 0
+
+
+def _removal_facts(removal: Any, options: argparse.Namespace) -> dict[str, Any]:
+    removed, in_use = ([one.name for one in stores] for stores in (removal.removed, removal.in_use))
+    return {"dry_run": options.dry_run, "removed": removed, "in_use": in_use}
+
+
+def _removal_lines(removal: Any, options: argparse.Namespace) -> list[str]:
+    """What was removed, or in a dry run what would be. Names stores in use on standard error."""
+    for store in removal.in_use:
+        print(printable(f"{store.name} is in use by another process and is kept"), file=sys.stderr)
+    would, stores = ("would remove", removal.removed) if options.dry_run else ("removed", [])
+    lines = [line for store in stores for line in _described(store)]
+    return [*lines, f"{would} {some(len(removal.removed), 'store')}, {human(removal.freed)}"]
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -157,6 +179,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _root(options: argparse.Namespace) -> Path:
-    from tokenmill.building.cache.store_cache import cache_root
+    from tokenmill.building.cache.store_cache import cache_root, check_cache_folder
 
-    return cache_root(getattr(options, "cache_dir", None))
+    root = cache_root(getattr(options, "cache_dir", None))
+    check_cache_folder(root)
+    return root

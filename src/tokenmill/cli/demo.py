@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
         help="try it on Python's own source files, offline",
         description="Build a store from the .py, .rst and .txt files of this Python installation, with a small demo tokenizer.",
     )
-    command.add_argument("-o", "--out", default="demo-corpus", help="directory of the store (demo-corpus)")
+    command.add_argument("-o", "--out", default="demo-corpus", metavar="DIR", help="folder of the store (demo-corpus)")
 
 
 def _demo(options: argparse.Namespace) -> int:

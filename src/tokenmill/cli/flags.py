@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tokenmill.formatting import printable
-from tokenmill.option_kinds import Flag, Refused
-from tokenmill.option_types import Option, Options, declared
+from tokenmill.option_kinds import Flag, Kind, OneOf, Refused
+from tokenmill.option_types import Options, declared
 from tokenmill.options import ReadOptions, SampleOptions, TokenOptions, TrialOptions
 
 GROUPS: dict[type[Options], str] = {
@@ -43,8 +43,10 @@ def add_options(target: Any, group: type[Options], *, only: Collection[str] = ()
         if isinstance(option.kind, Flag):
             settings["action"] = argparse.BooleanOptionalAction if option.default else "store_true"
         else:
-            settings |= {"type": _parser(option), "metavar": option.help.metavar or name.upper()}
+            settings |= {"type": value_type(option.kind), "metavar": option.help.metavar or name.upper()}
             settings |= {"required": option.required}
+            if isinstance(option.kind, OneOf):
+                settings["choices"] = option.kind.words  # for completion; the type has checked the value already
         target.add_argument(*names, **settings)
 
 
@@ -59,10 +61,13 @@ def given_options(namespace: argparse.Namespace, group: type[Options]) -> dict[s
     return {name: getattr(namespace, name) for name in declared(group) if hasattr(namespace, name)}
 
 
-def _parser(option: Option) -> Any:
+def value_type(kind: Kind) -> Any:
+    """The `type` of an argument for argparse. Words are checked here, everything else with the other options."""
+
     def parse(text: str) -> Any:
         try:
-            return option.kind.parse(text)
+            value = kind.parse(text)
+            return kind.check(value) if isinstance(kind, OneOf) else value
         except Refused as refused:
             raise argparse.ArgumentTypeError(f"{text!r} {refused}") from None
 

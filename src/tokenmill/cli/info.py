@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         "info",
         _info,
         help="describe a store",
-        description="Describe a store from its manifest: counts, tokenizer, fingerprint.",
+        description="Describe a store: counts, size, dates, tokenizer, fingerprint.",
     )
     command.add_argument("store", help="folder of the store")
     add_json(command)

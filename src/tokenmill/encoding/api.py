@@ -13,6 +13,7 @@ from tokenmill.encoding.parsing import parse_safely
 from tokenmill.encoding.resolve import TokenizerFiles, find
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
+from tokenmill.option_calls import suggests
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 # Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
@@ -29,6 +30,7 @@ _END_NAMES = (
 _BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|startoftext|>", "<｜begin▁of▁sentence｜>")
 
 
+@suggests
 def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | None = None) -> Tokenizer:
     """Load a tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", or from an object of another library.
 

@@ -142,6 +142,8 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
 
     Raises UsageError unless all of them are integers from 0 to size - 1.
     """
+    if not hasattr(ids, "__len__"):
+        raise UsageError(f"ids must be a list or array of integers, not {type(ids).__name__}")
     first, last, _ = slice(start, stop).indices(len(ids))
     try:
         part = np.asarray(ids[first:last])

@@ -17,6 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, effective, what_decides_ids, without_specials
 from tokenmill.errors import TokenizerError
 from tokenmill.io import disk
@@ -43,6 +44,8 @@ class Definition:
     special_tokens: str = "parse"
     special: dict[str, str] = field(default_factory=dict)
     python_class: str | None = None
+
+    __repr__ = fields_in_one_line
 
     @cached_property
     def engine_json(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from tokenmill.display import one_line, shown
 from tokenmill.documents import text_array
 from tokenmill.encoding.decoder import Decoder, id_range
 from tokenmill.encoding.definition import Definition
@@ -37,11 +38,16 @@ class Tokenizer:
     name: str
     fingerprint: str
     vocab_size: int
-    added: dict[str, int] = field(repr=False)
-    special_names: tuple[str, ...] = field(repr=False)
+    added: dict[str, int]
+    special_names: tuple[str, ...]
     special_tokens: str = "parse"
     wanted: str = "auto"
-    live: Any = field(default=None, repr=False, compare=False)
+    live: Any = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
+        specials = [] if self.special_tokens == "parse" else [f"special_tokens={self.special_tokens}"]
+        return one_line("Tokenizer", shown(self.name), f"vocab_size={self.vocab_size:,}", *specials, *wanted)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -119,15 +125,39 @@ class Tokenizer:
         """The ids of the special tokens, except that of the unknown token, which ordinary text can produce."""
         return sorted(self.added[name] for name in self.special_names)
 
-    def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]:
-        """The ids of one text, without eos and bos."""
-        return self._encoder.encode(text_array([text])).ids
+    @overload
+    def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]: ...
 
-    def decode(self, ids: Any, start: int = 0, stop: int | None = None) -> str:
+    @overload
+    def encode(self, text: list[str] | tuple[str, ...]) -> list[npt.NDArray[np.unsignedinteger]]: ...
+
+    def encode(self, text: str | list[str] | tuple[str, ...]) -> Any:
+        """The ids of one text, without eos and bos; of a list of texts, a list with the ids of each."""
+        if isinstance(text, str):
+            return self._encoder.encode(text_array([text])).ids
+        for each in text if isinstance(text, list | tuple) else [text]:
+            if not isinstance(each, str):
+                raise TypeError(f"encode takes a text or a list of texts, not {type(each).__name__} {shown(each)}")
+        tokens = self._encoder.encode(text_array(text))
+        ends = tokens.ends.tolist()
+        return [tokens.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    @overload
+    def decode(self, ids: Sequence[int] | npt.NDArray[Any], start: int = 0, stop: int | None = None) -> str: ...
+
+    @overload
+    def decode(
+        self, ids: Sequence[Sequence[int]] | Sequence[npt.NDArray[Any]], start: int = 0, stop: int | None = None
+    ) -> list[str]: ...
+
+    def decode(self, ids: Any, start: int = 0, stop: int | None = None) -> Any:
         """The text of a document's ids, or of the range from `start` to `stop`, including special tokens.
 
-        Incomplete characters at the ends of a range become U+FFFD; `decode_bytes` returns their bytes.
+        Of a list of documents, a list with the text of each. Incomplete characters at the ends of a range become U+FFFD;
+        `decode_bytes` returns their bytes.
         """
+        if _holds_documents(ids):
+            return [self.decode(each, start, stop) for each in ids]
         if self._decoder is None:
             return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
         return self._decoder.text(ids, start, stop)
@@ -232,3 +262,10 @@ class Tokenizer:
     @cached_property
     def _encoder(self) -> Encoder:
         return self.for_corpus(0).encoder()
+
+
+def _holds_documents(ids: Any) -> bool:
+    """Whether these are the ids of several documents: a list of lists or arrays, or an array of two dimensions."""
+    if hasattr(ids, "ndim"):
+        return bool(ids.ndim == 2)
+    return isinstance(ids, list | tuple) and len(ids) > 0 and getattr(ids[0], "ndim", hasattr(ids[0], "__len__")) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
@@ -12,60 +11,16 @@ from tokenmill.errors import UsageError
 from tokenmill.estimating.cost import build_cost
 from tokenmill.estimating.file_findings import equal_files, only_heads, other_field, unreadable, whole_files
 from tokenmill.estimating.findings import Finding
+from tokenmill.estimating.result import Estimate
 from tokenmill.estimating.survey import Survey
 from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
-from tokenmill.option_types import given_of, takes
+from tokenmill.option_calls import takes
+from tokenmill.option_types import given_of
 from tokenmill.options import EstimateArguments, ReadOptions
 from tokenmill.reading import Source, check_fields, read, text_weight
 
 LEAST_SAMPLE = 64 << 10
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a build would produce. The number of tokens is between `low` and `high` with 95% confidence.
-
-    If `exact`, everything was encoded and counted. `head_share` is the share of the input behind the heads of files that can
-    only be read from the start: it was not seen, and the interval assumes that it is like the heads. `seconds` and
-    `memory` are for a first build on this machine. `quantiles` are of tokens per document.
-    """
-
-    tokens: int
-    low: int
-    high: int
-    documents: int
-    text_bytes: int
-    source_bytes: int
-    disk_bytes: int
-    seconds: float
-    memory: int
-    workers: int
-    engine: str
-    dtype: str
-    files: int
-    ignored: dict[str, int]  # files and folders in the input that are not read, by reason
-    quantiles: dict[float, int]
-    exact: bool
-    sampled_bytes: int
-    sampled_documents: int
-    sampled_files: int
-    head_share: float
-    warnings: tuple[Finding, ...]
-
-    @property
-    def bytes_per_token(self) -> float:
-        return self.text_bytes / self.tokens if self.tokens else 0.0
-
-    @property
-    def tokens_per_document(self) -> float:
-        return self.tokens / self.documents if self.documents else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        means = {"bytes_per_token": self.bytes_per_token, "tokens_per_document": self.tokens_per_document}
-        quantiles = {f"p{round(100 * share)}": count for share, count in self.quantiles.items()}
-        return {**asdict(self), **means, "quantiles": quantiles, "warnings": [asdict(one) for one in self.warnings]}
 
 
 @takes(EstimateArguments)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.documents import BLANK, text_offsets
 from tokenmill.estimating.survey import SampledBlock
 from tokenmill.reading.utf8 import places
@@ -63,6 +64,8 @@ class Finding:
     count: int
     place: str | None
     remedy: str
+
+    __repr__ = fields_in_one_line
 
     def __str__(self) -> str:
         place = f" (for example {self.place})" if self.place else ""

@@ -12,7 +12,8 @@ from tokenmill.errors import UsageError
 from tokenmill.loading.loader import Loader, current_rank
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.samples import MixtureSamples, ViewSamples
-from tokenmill.option_types import given_of, takes, whole_number
+from tokenmill.option_calls import takes
+from tokenmill.option_types import given_of, whole_number
 from tokenmill.options import LayoutOptions, LoadArguments, LoadOptions, RowOptions
 from tokenmill.packing import View, pack
 from tokenmill.store.store import Store, open_store

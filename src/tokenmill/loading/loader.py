@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.display import one_line
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.convert import converter_for
 from tokenmill.loading.order import Numbers
@@ -72,8 +73,8 @@ class Loader:
         return self.seen / len(self.samples)
 
     def __repr__(self) -> str:
-        part = f"rank {self.rank} of {self.world_size}"
-        return f"Loader(batch_size={self.batch_size}, {part}, step={self.step:,}, epoch={self.epoch:.2f})"
+        place = f"step={self.step:,}", f"epoch={self.epoch:.2f}"
+        return one_line("Loader", f"batch_size={self.batch_size:,}", f"rank {self.rank} of {self.world_size}", *place)
 
     def __len__(self) -> int:
         """Batches of one `for` loop."""

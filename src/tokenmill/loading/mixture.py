@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.display import one_line
 from tokenmill.errors import UsageError
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
+from tokenmill.option_calls import suggests
 from tokenmill.option_types import whole_number
 from tokenmill.packing import View
 
@@ -29,6 +31,7 @@ Weights = dict[str, float]
 Stage = tuple[int | None, Weights]  # rows, None for the last stage
 
 
+@suggests
 def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> Mixture:
     """A mixture of several views: `tm.mix({"web": (web, 0.7), "code": (code, 0.3)})`.
 
@@ -100,8 +103,9 @@ class Mixture:
         return sum(len(view) for view in self.views.values())
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{name!r}: {len(view):,} rows" for name, view in self.views.items())
-        return f"Mixture({{{shares}}}, stages={len(self.stages)})"
+        shares = ", ".join(f"{name!r}: {len(view):,} rows" for name, view in list(self.views.items())[:3])
+        more = ", ..." if len(self.views) > 3 else ""
+        return one_line("Mixture", f"{{{shares}{more}}}", f"stages={len(self.stages)}")
 
     @property
     def fingerprint(self) -> str:

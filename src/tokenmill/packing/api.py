@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tokenmill.option_types import takes
+from tokenmill.option_calls import takes
 from tokenmill.options import PackOptions
 from tokenmill.packing.layout import layout_of, row_format_of
 from tokenmill.packing.view import View

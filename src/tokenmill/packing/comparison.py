@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.formatting import percent, some
 from tokenmill.option_types import declared
 from tokenmill.options import LayoutOptions, Strategy
@@ -27,6 +28,8 @@ class Packed:
     left_out: tuple[str, ...]  # given, but not taken by this strategy
     stats: Stats
     seconds: float
+
+    __repr__ = fields_in_one_line
 
     @property
     def name(self) -> str:

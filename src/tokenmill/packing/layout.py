@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.errors import UsageError
 from tokenmill.option_types import values_of, whole_number
 from tokenmill.options import FIELDS, LONGEST, Field, LabelMask, LayoutOptions, PackOptions, RowOptions
@@ -28,6 +29,8 @@ class Layout(LayoutOptions):
     stride: int
     buckets: tuple[int, ...] = ()
 
+    __repr__ = fields_in_one_line
+
     @property
     def widths(self) -> tuple[int, ...]:
         """The widths a row may have, ascending."""
@@ -45,6 +48,8 @@ class RowFormat(RowOptions):
     mask_labels: tuple[LabelMask, ...]
     fields: tuple[Field, ...]
     dtype: Literal["int64", "int32"]
+
+    __repr__ = fields_in_one_line
 
     @cached_property
     def plain_fields(self) -> tuple[Field, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.display import html_table, one_line
 from tokenmill.formatting import percent, some
 
 BAR = 40  # characters of the longest bar of a histogram
@@ -61,6 +62,15 @@ class Stats:
     def __str__(self) -> str:
         return stats_table(self)
 
+    def __repr__(self) -> str:
+        counts = (
+            f"{name}={self[name]:,}" for name in ("seq_len", "rows", "documents", "tokens", "padding", "truncated")
+        )
+        return one_line("Stats", *counts, f"fill={self.fill:.4f}")
+
+    def _repr_html_(self) -> str:
+        return html_table("packing", stats_rows(self))
+
 
 @dataclass(slots=True)
 class Tally:
@@ -96,6 +106,11 @@ class Tally:
 
 def stats_table(stats: Stats) -> str:
     """The statistics of one packing as text, with a histogram of document lengths."""
+    return "\n".join([*(f"{name:<12}{value}" for name, value in stats_rows(stats)), "", *_histogram(stats)])
+
+
+def stats_rows(stats: Stats) -> list[tuple[str, str]]:
+    """The statistics in words, each with its name."""
     even = stats.positions == stats.rows * stats.seq_len
     width = max(len(f"{number:,}") for number in (stats.padding, stats.truncated, stats.dropped, stats.repeated))
 
@@ -105,7 +120,7 @@ def stats_table(stats: Stats) -> str:
     truncated = f", from {some(stats.documents_truncated, 'document')}"
     dropped = f", {some(stats.documents_dropped, 'document')} whole" if stats.documents_dropped else ""
     split = f" ({percent(stats.documents_split, stats.documents)}) that no single row holds"
-    rows = [
+    return [
         ("rows", f"{stats.rows:,}, of {'' if even else 'up to '}{stats.seq_len:,} positions each"),
         ("documents", f"{stats.documents:,} with {some(stats.tokens, 'token')}"),
         ("fill", percent(stats.positions - stats.padding, stats.positions) if stats.positions else "no rows"),
@@ -116,7 +131,6 @@ def stats_table(stats: Stats) -> str:
         ("split", some(stats.documents_split, "document") + (split if stats.documents_split else "")),
         ("boundaries", f"{stats.boundaries:,} between documents inside rows, {stats.boundaries_per_row:.2f} per row"),
     ]
-    return "\n".join([*(f"{name:<12}{value}" for name, value in rows), "", *_histogram(stats)])
 
 
 def _histogram(stats: Stats) -> list[str]:

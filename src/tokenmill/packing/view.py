@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tokenmill.display import html_table, one_line, shown
 from tokenmill.errors import UsageError
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
@@ -62,7 +63,18 @@ class View:
         return View, (self.store, self.layout, self.row_format, self.splits)
 
     def __repr__(self) -> str:
-        return f"View({str(self.store.path)!r}, {self.layout.strategy}, rows={len(self):,}, seq_len={self.seq_len:,})"
+        size = f"rows={len(self):,}", f"seq_len={self.seq_len:,}"
+        return one_line("View", shown(str(self.store.path)), self.layout.strategy, *size)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("store", str(self.store.path)),
+            ("strategy", self.strategy),
+            ("rows", f"{len(self):,} of {self.seq_len:,} positions"),
+            ("arrays", f"{', '.join(self.row_format.fields)} as {self.row_format.dtype}"),
+            ("splits", f"{len(self.splits):,}" if self.splits else ""),
+        ]
+        return html_table("view", rows)
 
     @property
     def seq_len(self) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tokenmill.display import one_line, shown
+from tokenmill.formatting import human, some
 from tokenmill.options import ReadOptions
 from tokenmill.reading.template import Template
 
@@ -94,6 +96,14 @@ class Source(ReadOptions):
     streams: tuple[Stream, ...] = ()
     ignored: tuple[Ignored, ...] = ()
     looked_at: int = 0  # when the files were listed, in nanoseconds
+
+    def __repr__(self) -> str:
+        text = [f"template={shown(self.template)}"] if self.template else [f"text_field={shown(self.text_field)}"]
+        streams = [some(len(self.streams), "stream")] if self.streams else []
+        files = [f"{some(len(self.files), 'file')} of {human(self.num_bytes)}"] if self.files or not streams else []
+        return one_line(
+            "Source", *files, *streams, f"format={self.format}", *text, f"inputs={shown(list(self.inputs))}"
+        )
 
     @property
     def ignored_by_reason(self) -> dict[str, int]:

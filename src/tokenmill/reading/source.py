@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from tokenmill.errors import UsageError
 from tokenmill.formatting import in_words
-from tokenmill.option_types import suggests, values_of
+from tokenmill.option_calls import suggests
+from tokenmill.option_types import values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import files_of
 from tokenmill.reading.files import Ignored, Source, SourceFile, Stream, by_reason

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.api import build
+from tokenmill.display import one_line, shown
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.loading import Loader, Mixture, load, mix
-from tokenmill.option_types import declared, refuse_unknown
+from tokenmill.option_calls import refuse_unknown, suggests
+from tokenmill.option_types import declared
 from tokenmill.options import LoadOptions, ReadOptions, SplitOptions
 from tokenmill.packing import View, pack
 from tokenmill.reading import Source, read
@@ -25,6 +27,7 @@ from tokenmill.store.store import Store, open_store
 _SIZES = ("batch_size", "global_batch_size")
 
 
+@suggests
 def recipe(
     recipe: str | os.PathLike[str] | Mapping[str, Any], *, set: Mapping[str, Any] | Iterable[str] | None = None
 ) -> Recipe:
@@ -51,8 +54,8 @@ class Recipe:
         self.config, self.folder, self.name = config, folder, name
 
     def __repr__(self) -> str:
-        sources, splits = ", ".join(self.config.sources), ", ".join(self._named_splits or ("by folder",))
-        return f"Recipe({self.name!r}, sources: {sources}; splits: {splits})"
+        sources, splits = list(self.config.sources), list(self._named_splits or ("by folder",))
+        return one_line("Recipe", shown(self.name), f"sources={shown(sources)}", f"splits={shown(splits)}")
 
     @cached_property
     def inputs(self) -> dict[str, Source | Store]:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.errors import UsageError
 from tokenmill.option_kinds import Many, Text, nearest
 from tokenmill.option_types import Option, Options, declared
@@ -34,6 +35,8 @@ class RecipeConfig:
     split: dict[str, Any]
     load: dict[str, Any]
     places: dict[str, str]
+
+    __repr__ = fields_in_one_line
 
 
 def check_recipe(recipe: YamlValue) -> RecipeConfig:

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tokenmill.formatting import in_words, some
+from tokenmill.formatting import human, in_words, some
 from tokenmill.io import disk
-from tokenmill.store.manifest import read_manifest, trial_of
+from tokenmill.io.checked_lines import read_lines
+from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The facts of a store. Reads only the manifest; also works for an interrupted build."""
+    """The facts of a store: its manifest, dates from its log, and the size of its files. Also of an interrupted build.
+
+    Costs one stat per file.
+    """
     folder = Path(path)
-    manifest = read_manifest(folder)
+    facts = facts_of(folder, read_manifest(folder))
+    return {**facts, "disk_bytes": _disk_bytes(folder), **_dates(folder)}
+
+
+def _disk_bytes(folder: Path) -> int:
+    """The size of all files of a store, including its log and the plans of packings."""
+    total = 0
+    for entry in disk.entries(folder):
+        with suppress(OSError):  # a temporary file of a build that is running
+            is_folder = entry.is_dir(follow_symlinks=False)
+            total += _disk_bytes(folder / entry.name) if is_folder else entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _dates(folder: Path) -> dict[str, str | None]:
+    """When the first build of a store began and when the last one finished, in UTC; None if its log does not say."""
+    created = finished = None
+    with suppress(OSError):
+        for record in read_lines(folder / "events.jsonl"):
+            created = created or record["time"]
+            if record["event"] == "finished":
+                finished = record["time"]
+    return {"created": _iso(created), "finished": _iso(finished)}
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def facts_of(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """The facts of a store whose manifest was read already."""
     quarantined = sum(manifest.quarantined.values())
     return {
         "path": str(folder),
@@ -66,6 +104,16 @@ def _tokenizer(facts: dict[str, Any]) -> str:
 
 def info_table(facts: dict[str, Any]) -> str:
     """The facts as a table for people."""
+    return "\n".join(f"{name:<12}{value}" for name, value in info_rows(facts))
+
+
+def _built(facts: dict[str, Any]) -> str:
+    words = ("finished", facts.get("finished")), ("begun", facts.get("created"))
+    return ", ".join(f"{word} {date}" for word, date in words if date)
+
+
+def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts in words, each with its name."""
     tokenizer, source = facts["tokenizer"], facts["source"]
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
     trial = ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
@@ -82,6 +130,8 @@ def info_table(facts: dict[str, Any]) -> str:
         ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {some(facts['shards'], 'shard')}"),
         ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
         ("text", text if facts["tokens"] else ""),
+        ("disk", human(facts["disk_bytes"]) if "disk_bytes" in facts else ""),
+        ("built", _built(facts)),
         ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
         ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
@@ -95,4 +145,4 @@ def info_table(facts: dict[str, Any]) -> str:
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]
-    return "\n".join(f"{name:<12}{value}" for name, value in rows if value)
+    return [(name, value) for name, value in rows if value]

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, write_atomically
@@ -38,6 +39,8 @@ class Manifest:
     columns of every shard. `row_starts` is the row, in its file, of the first row of each shard. `receipts` are the digests
     of the receipts, `files` those of the other files. `fingerprint` covers the data and the tokenizer, not names or dates.
     """
+
+    __repr__ = fields_in_one_line
 
     options: dict[str, Any]
     source: dict[str, Any]
@@ -80,6 +83,8 @@ def read_manifest(folder: Path) -> Manifest:
         raw = disk.read_bytes(path)
     except FileNotFoundError:
         raise MissingStoreError(f"no token store at {folder} (it has no {NAME})") from None
+    except NotADirectoryError:
+        raise MissingStoreError(f"no token store at {folder}: it is a file; tm.build makes a store from text") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     remedy = "run the build again with the same arguments: it keeps every finished shard"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.documents import Tokens
 from tokenmill.errors import CorruptError, EncodingError, UsageError
 from tokenmill.io import disk
@@ -278,6 +279,8 @@ class Damage:
     file: str
     what: str
     shard: str | None = None
+
+    __repr__ = fields_in_one_line
 
     def __str__(self) -> str:
         return f"{self.file}: {self.what}"

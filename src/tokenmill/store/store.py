@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.io.atomic import naming_files
@@ -24,13 +26,12 @@ from tokenmill.store.first_touch import FirstTouch
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
 from tokenmill.store.manifest import Manifest, read_manifest
+from tokenmill.store.own_tokenizer import StoredTokenizer, stored_tokenizer
 from tokenmill.store.shard import Damage, require_receipt
 from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
 
 if TYPE_CHECKING:
-    import os
-
     import pyarrow as pa
 
 OPEN_COLUMNS = 4096  # files mapped at once; the kernel allows about 65,000 maps per process, and each keeps a file open
@@ -41,19 +42,6 @@ class Location(NamedTuple):
 
     file: str
     row: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTokenizer:
-    """The tokenizer a store was built with. `tm.load_tokenizer(store.tokenizer.path)` loads it."""
-
-    name: str
-    fingerprint: str
-    vocab_size: int
-    eos_id: int | None
-    bos_id: int | None
-    engine: str
-    path: Path
 
 
 class Store:
@@ -109,6 +97,20 @@ class Store:
         start = int(ends[local - 1]) if local else 0
         return self.ids_of(shard)[start : int(ends[local])]
 
+    def text(self, index: int) -> str:
+        """The text of a document, decoded with the store's own tokenizer, without the bos and eos around it."""
+        ids, facts = self[index], self.manifest.tokenizer
+        if not isinstance(ids, np.ndarray):
+            raise TypeError(f"text takes the number of one document, not {shown(index)}")
+        start = 1 if len(ids) and facts["bos_id"] == ids[0] else 0
+        stop = len(ids) - 1 if len(ids) > start and facts["eos_id"] == ids[-1] else len(ids)
+        text: str = self._decoder.decode(ids[start:stop])
+        return text
+
+    @cached_property
+    def _decoder(self) -> Any:
+        return self.tokenizer.load()
+
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         for shard in range(self.num_shards):
             ids, start = self.ids_of(shard), 0
@@ -122,10 +124,15 @@ class Store:
         return copy, (self.path, self.manifest)
 
     def __repr__(self) -> str:
-        return (
-            f"Store({str(self.path)!r}, documents={len(self):,}, tokens={self.num_tokens:,}, dtype={self.dtype.name},"
-            f" shards={self.num_shards})"
+        counts = f"documents={len(self):,}", f"tokens={self.num_tokens:,}"
+        return one_line(
+            "Store", shown(str(self.path)), *counts, f"dtype={self.dtype.name}", f"shards={self.num_shards:,}"
         )
+
+    def _repr_html_(self) -> str:
+        from tokenmill.store.facts import facts_of, info_rows
+
+        return html_table("token store", info_rows(facts_of(self.path, self.manifest)))
 
     @property
     def num_tokens(self) -> int:
@@ -166,16 +173,7 @@ class Store:
 
     @property
     def tokenizer(self) -> StoredTokenizer:
-        facts = self.manifest.tokenizer
-        return StoredTokenizer(
-            name=facts["name"],
-            fingerprint=facts["fingerprint"],
-            vocab_size=facts["vocab_size"],
-            eos_id=facts["eos_id"],
-            bos_id=facts["bos_id"],
-            engine=facts["engine"],
-            path=self.path / "tokenizer",
-        )
+        return stored_tokenizer(self.path, self.manifest)
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -232,6 +230,8 @@ class Store:
 
         if columns is None:
             return self._chunks(IDS)
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a list of names: to_arrow([{columns!r}])")
         return pa.table({name: self._chunks(name) for name in columns})
 
     def _chunks(self, name: str) -> pa.ChunkedArray:
@@ -266,7 +266,11 @@ class Store:
     def _find(self, index: int) -> tuple[int, int]:
         """The shard of a document, and its number in the shard."""
         count = len(self)
-        number = index + count if index < 0 else index
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"documents are numbered: {shown(index)} is not a whole number or a slice") from None
+        number += count if number < 0 else 0
         if not 0 <= number < count:
             raise IndexError(f"document {index} of a store with {count} documents")
         shard = int(np.searchsorted(self._document_ends, number, side="right"))
@@ -359,6 +363,8 @@ def _open_files() -> int:
 
 def open_store(path: str | os.PathLike[str]) -> Store:
     """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
     folder = Path(path)
     manifest = read_manifest(folder)
     if not manifest.complete:

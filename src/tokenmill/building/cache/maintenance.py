@@ -60,35 +60,55 @@ def total_bytes(root: Path) -> int:
     return sum({**_file_sizes(root / "stores"), **_file_sizes(root / "builds")}.values())
 
 
-@naming_files()
-def remove(root: Path, names: list[str]) -> int:
-    """Remove stores from the cache and return the bytes freed. Raises LockedError for stores that are in use."""
-    chosen = _choose(root, list_stores(root), names)
-    before = total_bytes(root)
-    in_use = [store.name for store in chosen if not _remove(store) and store.path.exists()]
-    _clean_up(root)
-    if in_use:
-        raise LockedError(f"{', '.join(in_use)}: in use by another process; remove it when that has ended")
-    return before - total_bytes(root)
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was removed from the cache, or would be, and the bytes that this frees. Stores in use are kept."""
+
+    removed: list[CachedStore]
+    in_use: list[CachedStore]
+    freed: int
 
 
 @naming_files()
-def prune(root: Path, max_bytes: int) -> list[CachedStore]:
-    """Remove the least recently used stores until the rest fits. Skips those in use. Returns the removed ones."""
-    _clean_up(root)
-    total = total_bytes(root)
-    oldest_first = [(store, _file_sizes(store.path)) for store in reversed(list_stores(root))]
-    references = Counter(file for _, sizes in oldest_first for file in sizes)
+def remove(root: Path, names: list[str], *, dry_run: bool = False) -> Removal:
+    """Remove stores from the cache; with `dry_run`, only find out what would be removed."""
+    stores = list_stores(root)
+    removal = _removal(stores, _choose(root, stores, names), math.inf, dry_run=dry_run)
+    if not dry_run:
+        _clean_up(root)
+    return removal
+
+
+@naming_files()
+def prune(root: Path, max_bytes: int, *, dry_run: bool = False) -> Removal:
+    """Remove the least recently used stores until the rest fits; with `dry_run`, only find out which."""
+    if not dry_run:
+        _clean_up(root)
+    stores = list_stores(root)
+    removal = _removal(stores, stores[::-1], total_bytes(root) - max_bytes, dry_run=dry_run)
+    if not dry_run:
+        _clean_up(root)
+    return removal
+
+
+def _removal(stores: list[CachedStore], chosen: list[CachedStore], wanted: float, *, dry_run: bool) -> Removal:
+    """Remove the chosen ones of all stores, in order, until `wanted` bytes are free."""
+    files = {store.path: _file_sizes(store.path) for store in stores}
+    references = Counter(file for sizes in files.values() for file in sizes)
     removed: list[CachedStore] = []
-    for store, sizes in oldest_first:
-        if total <= max_bytes:
+    in_use: list[CachedStore] = []
+    freed = 0
+    for store in chosen:
+        if freed >= wanted:
             break
-        if _remove(store):
-            removed.append(store)
-            references.subtract(sizes.keys())
-            total -= sum(size for file, size in sizes.items() if references[file] == 0)
-    _clean_up(root)
-    return removed
+        if _is_in_use(store) if dry_run else not _remove(store):
+            in_use += [store] if store.path.exists() else []  # another process may have removed it
+            continue
+        removed.append(store)
+        sizes = files[store.path]
+        references.subtract(sizes.keys())
+        freed += sum(size for file, size in sizes.items() if references[file] == 0)
+    return Removal(removed, in_use, freed)
 
 
 @naming_files()
@@ -169,6 +189,20 @@ def _remove(store: CachedStore) -> bool:
         return False
     disk.remove_tree(removed)
     return True
+
+
+def _is_in_use(store: CachedStore) -> bool:
+    """Whether a process uses or builds a store. Writes nothing."""
+    if not store.is_finished:
+        return lock_holder(store.path.parent) is not None
+    try:
+        with disk.open_file(store.path / USED, "rb") as handle:
+            disk.lock(handle, exclusive=True, wait=False)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 @contextmanager

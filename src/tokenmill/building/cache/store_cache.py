@@ -14,6 +14,7 @@ import atexit
 import errno
 import os
 import re
+import stat
 import tempfile
 import time
 import warnings
@@ -40,7 +41,7 @@ from tokenmill.encoding.definition import load_definition
 from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.events import Listener, Waiting
 from tokenmill.io import disk
-from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
+from tokenmill.io.atomic import canonical, digest, naming_files, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
 from tokenmill.store.integrity import files_are_complete, verify_store
 from tokenmill.store.lease import USED, hold
@@ -59,12 +60,28 @@ def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
     return (Path(cache_dir) if cache_dir is not None else cache_folder()).absolute()
 
 
+def check_cache_folder(root: Path, *, or_else: str = "") -> None:
+    """Raise BuildError if there can be no cache at `root`, because a file is in its place, say."""
+    try:
+        if stat.S_ISDIR(os.stat(root).st_mode):
+            return
+        reason = "it is a file"
+    except FileNotFoundError:  # it is made when it is needed
+        return
+    except OSError as error:
+        reason = error.strerror or str(error)
+    remedy = f"choose another folder with --cache-dir or TOKENMILL_CACHE{or_else}"
+    raise BuildError(f"the cache cannot be in {root}: {reason}; {remedy}")
+
+
 def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow_temporary: bool) -> Store:
     """The store of a request from the cache at `root`; built there if it is missing.
 
     If the cache cannot be written, the store is built in a temporary folder for this process, or with
     `allow_temporary=False` the error is raised.
     """
+    if not allow_temporary:
+        check_cache_folder(root, or_else=", or a folder of its own for the store with -o")
     request = replace(request, source=without_own_files(request.source, cache=root))
     with ExitStack() as stack:
         destination = None
@@ -86,6 +103,7 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
             return _build_temporary(request, error, listener)
 
 
+@naming_files()
 def explain(request: BuildRequest, root: Path) -> tuple[Store | None, list[str]]:
     """The store of a request, if the cache has it; else why not, and what building it would cost. Builds nothing."""
     request = replace(request, source=without_own_files(request.source, cache=root))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.display import fields_in_one_line
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version
 from tokenmill.encoding.engines.base import Ids, Offsets
@@ -33,6 +34,8 @@ class Verdict:
     why: str
     guard: Ranges = ()
 
+    __repr__ = fields_in_one_line
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -43,6 +46,8 @@ class Choice:
     why: str
     guard: Ranges = ()
     verdicts: tuple[Verdict, ...] = ()
+
+    __repr__ = fields_in_one_line
 
 
 def differing(expected: Encoded, actual: Encoded) -> list[int]:

@@ -1,0 +1,82 @@
+"""The parser of commands and flags. A mistake gets one line: what is wrong, the nearest name, and where to look."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from tokenmill.formatting import printable
+
+_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """argparse with short error messages. Unknown commands and flags are reported before missing arguments."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)  # an abbreviation would change its meaning with a new flag
+        self.commands: dict[str, CommandParser] = {}
+
+    def add_subparsers(self, **settings: Any) -> Any:
+        added = super().add_subparsers(**settings)
+        self.commands = added.choices  # filled as commands are added
+        return added
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """The flags of this command, long and short."""
+        return self._option_string_actions
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        given = list(sys.argv[1:] if args is None else args)
+        self._refuse_unknown(given)
+        found, extra = super().parse_known_args(given, namespace)
+        if extra and not self.commands:
+            self.error(f"unexpected argument {extra[0]!r}")
+        return found, extra
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ")
+        self.exit(2, printable(f"{self.prog}: {message} (see: {self.prog} --help)").replace("\n", " ") + "\n")
+
+    def _refuse_unknown(self, given: list[str]) -> None:
+        """Report the first command or flag that does not exist."""
+        before = None
+        for word in given:
+            if word == "--":
+                return
+            if not is_flag(word):
+                if self.commands:
+                    if word not in self.commands:
+                        self.error(f"no command {word!r}{did_you_mean(word, self.commands)}")
+                    return  # the rest is for that command
+            elif not self._knows(word):
+                self.error(self._no_option(word, before))
+            before = self.flags.get(word)
+
+    def _knows(self, word: str) -> bool:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]  # -tPATH is -t PATH
+        return name in self.flags
+
+    def _no_option(self, word: str, before: argparse.Action | None) -> str:
+        near = did_you_mean(word.partition("=")[0], [flag for flag in self.flags if flag.startswith("--")])
+        if not near and before is not None and before.nargs is None:
+            near = f"; if it is the value of {before.option_strings[-1]}, write {before.option_strings[-1]}={word}"
+        return f"no option {word!r}{near}"
+
+
+def is_flag(word: str) -> bool:
+    """Whether argparse takes a word for a flag. A single -, a negative number and text with spaces are values."""
+    return len(word) > 1 and word.startswith("-") and " " not in word and not _NEGATIVE_NUMBER.match(word)
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """ "; did you mean ...?", if one of the names is similar or begins with the word."""
+    names = list(names)
+    near = difflib.get_close_matches(word.replace("_", "-"), names, 1, 0.6)
+    near = near or [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,107 @@
+"""The result of an estimate: its figures, as values and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokenmill.display import html_table, one_line
+from tokenmill.estimating.findings import Finding
+from tokenmill.formatting import human, human_time, in_words, some
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a build would produce. The number of tokens is between `low` and `high` with 95% confidence.
+
+    If `exact`, everything was encoded and counted. `head_share` is the share of the input behind the heads of files that can
+    only be read from the start: it was not seen, and the interval assumes that it is like the heads. `seconds` and
+    `memory` are for a first build on this machine. `quantiles` are of tokens per document.
+    """
+
+    tokens: int
+    low: int
+    high: int
+    documents: int
+    text_bytes: int
+    source_bytes: int
+    disk_bytes: int
+    seconds: float
+    memory: int
+    workers: int
+    engine: str
+    dtype: str
+    files: int
+    ignored: dict[str, int]  # files and folders in the input that are not read, by reason
+    quantiles: dict[float, int]
+    exact: bool
+    sampled_bytes: int
+    sampled_documents: int
+    sampled_files: int
+    head_share: float
+    warnings: tuple[Finding, ...]
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.text_bytes / self.tokens if self.tokens else 0.0
+
+    @property
+    def tokens_per_document(self) -> float:
+        return self.tokens / self.documents if self.documents else 0.0
+
+    def __repr__(self) -> str:
+        about = "" if self.exact else "about "
+        tokens = f"{about}{some(self.tokens, 'token')}", f"{about}{some(self.documents, 'document')}"
+        cost = f"{human(self.disk_bytes)} on disk", human_time(self.seconds), some(len(self.warnings), "warning")
+        return one_line("Estimate", *tokens, *cost)
+
+    def _repr_html_(self) -> str:
+        warnings = [("warning", str(finding)) for finding in self.warnings]
+        return html_table("estimate", [*estimate_rows(self), *warnings])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        means = {"bytes_per_token": self.bytes_per_token, "tokens_per_document": self.tokens_per_document}
+        quantiles = {f"p{round(100 * share)}": count for share, count in self.quantiles.items()}
+        return {**asdict(self), **means, "quantiles": quantiles, "warnings": [asdict(one) for one in self.warnings]}
+
+
+def estimate_table(found: Estimate) -> str:
+    """An estimate as a table for people, with its warnings below."""
+    lines = [f"{name:<12}{value}" for name, value in estimate_rows(found)]
+    return "\n".join([*lines, *(["", *(f"warning: {one}" for one in found.warnings)] if found.warnings else [])])
+
+
+def estimate_rows(found: Estimate) -> list[tuple[str, str]]:
+    """An estimate in words, each figure with its name."""
+    about = "" if found.exact else "about "
+    between = "counted" if found.exact else f"95% interval: {_short(found.low)} to {_short(found.high)}"
+    quantiles = found.quantiles
+    spread = f"; median {quantiles[0.5]:,}, p95 {quantiles[0.95]:,}" if quantiles else ""
+    head = f"; {found.head_share:.0%} of the input is beyond the heads that were read" if found.head_share else ""
+    return [
+        ("tokens", f"{about}{f'{found.tokens:,}' if found.exact else _short(found.tokens)} ({between})"),
+        ("documents", f"{about}{found.documents:,}, {found.tokens_per_document:,.0f} tokens each{spread}"),
+        ("text", f"{about}{human(found.text_bytes)}, {found.bytes_per_token:.2f} bytes per token"),
+        ("source", f"{human(found.source_bytes)} in {some(found.files, 'file')}"),
+        *([("ignored", in_words(found.ignored))] if found.ignored else []),
+        ("store", f"{about}{human(found.disk_bytes)} on disk, ids as {found.dtype}"),
+        (
+            "build",
+            f"about {human_time(found.seconds)} with {some(found.workers, 'worker')} of {found.engine},"
+            f" {human(found.memory)} of memory",
+        ),
+        (
+            "sample",
+            f"{human(found.sampled_bytes)} of text, {some(found.sampled_documents, 'document')}"
+            f" from {some(found.sampled_files, 'file')}{head}",
+        ),
+    ]
+
+
+def _short(number: int) -> str:
+    """A number rounded to the four digits an estimate is good for."""
+    for unit, size in (("trillion", 10**12), ("billion", 10**9), ("million", 10**6)):
+        if number >= size:
+            return f"{number / size:.4g} {unit}"
+    return f"{number:,}"

@@ -1,0 +1,101 @@
+"""Functions that take declared options as keywords, and answer an unknown one with the name that is meant."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+
+from tokenmill.errors import UsageError
+from tokenmill.option_kinds import nearest
+from tokenmill.option_types import Options, declared
+from tokenmill.options import BuildArguments, EstimateArguments, LoadArguments, PackOptions, ReadOptions
+
+VERBS: dict[str, type[Options]] = {
+    "tm.read": ReadOptions,
+    "tm.build": BuildArguments,
+    "tm.estimate": EstimateArguments,
+    "tm.pack": PackOptions,
+    "tm.load": LoadArguments,
+}
+
+P = ParamSpec("P")
+First = TypeVar("First")
+Arguments = TypeVar("Arguments", bound=Options)
+Result = TypeVar("Result")
+
+
+def takes(
+    group: Callable[P, Arguments],
+) -> Callable[[Callable[[First, Arguments], Result]], Callable[Concatenate[First, P], Result]]:
+    """Turn a function of (first, arguments) into one that takes the fields of the group as keywords.
+
+    Type checkers, editors and help() see each keyword with its type. An unknown one raises UsageError with the nearest name.
+    """
+
+    def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
+        first = next(iter(inspect.signature(function).parameters.values()))
+        hints = get_type_hints(group)  # without the help
+        own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
+        signature, name = inspect.Signature([first, *own]), f"tm.{function.__name__}"
+
+        @functools.wraps(function)
+        def call(*args: Any, **keywords: Any) -> Result:
+            refuse_unknown(name, keywords, signature.parameters)
+            try:
+                (_, value), *rest = signature.bind(*args, **keywords).arguments.items()
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            arguments = group(**dict(rest))  # type: ignore[call-arg]
+            object.__setattr__(arguments, "_given", frozenset(each for each, _ in rest))
+            return function(value, arguments)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        lines = [f"    {name}: {option.help_line}" for name, option in declared(group).items()]  # type: ignore[arg-type]
+        call.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
+        return call
+
+    return decorate
+
+
+def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
+    """The same function; an unknown keyword raises UsageError with the nearest name."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> Result:
+        refuse_unknown(f"tm.{function.__name__}", keywords, known)
+        return function(*args, **keywords)
+
+    return call
+
+
+def refuse_unknown(function: str, keywords: Collection[str], known: Collection[str]) -> None:
+    """Raise UsageError for the first keyword that the function does not have, with the verb or the name that is meant."""
+    for keyword in keywords:
+        if keyword not in known:
+            raise UsageError(f"{function} has no option {keyword!r}{_remedy(keyword, known)}")
+
+
+def _remedy(keyword: str, known: Collection[str]) -> str:
+    if homes := _verbs_with(keyword):
+        return f": it belongs to {homes}"
+    if near := nearest(keyword, known):
+        return near
+    elsewhere = {option: None for group in VERBS.values() for option in _names(group)}
+    if near := nearest(keyword, list(elsewhere)):
+        option = near.removeprefix("; did you mean ").removesuffix("?")
+        return f"; did you mean {option} of {_verbs_with(option)}?"
+    return f"; it has {', '.join(known)}"
+
+
+def _verbs_with(option: str) -> str:
+    """ "tm.pack and tm.load", or nothing."""
+    *most, last = [verb for verb, group in VERBS.items() if option in _names(group)] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _names(group: type[Options]) -> list[str]:
+    return [field.name for field in fields(group)]

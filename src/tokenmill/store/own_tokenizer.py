@@ -1,0 +1,50 @@
+"""The tokenizer that a store was built with and keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.display import fields_in_one_line
+from tokenmill.errors import StoreError
+from tokenmill.store.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTokenizer:
+    """The tokenizer a store was built with. `load` loads it, as `tm.load_tokenizer(store.tokenizer.path)` does."""
+
+    name: str
+    fingerprint: str
+    vocab_size: int
+    eos_id: int | None
+    bos_id: int | None
+    engine: str
+    path: Path
+
+    __repr__ = fields_in_one_line
+
+    def load(self) -> Any:
+        """The tokenizer as an object that encodes and decodes."""
+        from tokenmill.encoding.api import load_tokenizer
+
+        if not self.path.is_dir():
+            raise StoreError(
+                f"{self.path.parent} has no tokenizer to decode with: {self.path} is missing; run its build again, or decode"
+                f" the ids with tm.load_tokenizer({self.name!r})"
+            )
+        return load_tokenizer(self.path)
+
+
+def stored_tokenizer(folder: Path, manifest: Manifest) -> StoredTokenizer:
+    facts = manifest.tokenizer
+    return StoredTokenizer(
+        name=facts["name"],
+        fingerprint=facts["fingerprint"],
+        vocab_size=facts["vocab_size"],
+        eos_id=facts["eos_id"],
+        bos_id=facts["bos_id"],
+        engine=facts["engine"],
+        path=folder / "tokenizer",
+    )

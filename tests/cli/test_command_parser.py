@@ -1,0 +1,80 @@
+"""Commands that cannot be understood: one line that names the mistake, the nearest name and where to look."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tokenmill as tm
+from tokenmill.cli import main
+
+
+def refused(arguments: list[str], capsys) -> str:
+    """The one line that a command is refused with."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    return line
+
+
+def test_the_package_runs_as_a_module():
+    ran = subprocess.run([sys.executable, "-m", "tokenmill", "--version"], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, f"tokenmill {tm.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["biuld", "x"], "tokenmill: no command 'biuld'; did you mean build? (see: tokenmill --help)"),
+        (["cache", "lst"], "tokenmill cache: no command 'lst'; did you mean list? (see: tokenmill cache --help)"),
+        (["build", "x", "--tokenizr", "y"], "no option '--tokenizr'; did you mean --tokenizer?"),  # not: -t is missing
+        (["build", "x", "--max_rows=3"], "no option '--max_rows=3'; did you mean --max-rows?"),
+        (["build", "x", "-t", "y", "--tok", "z"], "no option '--tok'; did you mean --tokenizer?"),
+        (["build", "-x"], "tokenmill build: no option '-x' (see: tokenmill build --help)"),
+        (["--verison"], "tokenmill: no option '--verison'; did you mean --version?"),
+        (["build", "x", "-t", "y", "--separator", "---"], "if it is the value of --separator, write --separator=---"),
+        (["build", "x", "-t", "y", "--format", "jsn"], "--format: 'jsn' is not one of auto, text, lines, jsonl,"),
+        (["build", "x", "-t", "y", "--format", "jsn"], "did you mean jsonl? (see: tokenmill build --help)"),
+        (["pack", "x", "--seq-len", "8", "--strategy", "bestfit"], "did you mean best_fit?"),
+        (["completion", "zhs"], "did you mean zsh?"),
+        (["info", "a", "b"], "tokenmill info: unexpected argument 'b' (see: tokenmill info --help)"),
+        (["info", "a\nb", "c\nd"], r"unexpected argument 'c\nd'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(arguments, says, capsys):
+    assert says in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["build"],
+        ["build", "x"],
+        ["info"],
+        ["show"],
+        ["build", "x", "-t", "y", "-o", "z", "--max-rows", "a"],
+    ],
+)
+def test_a_command_that_lacks_something(arguments, capsys):
+    """Still one line, with the command to look at."""
+    command = " ".join(["tokenmill", *arguments[:1]])
+    line = refused(arguments, capsys)
+    assert line.startswith(f"{command}: ")
+    assert line.endswith(f"(see: {command} --help)")
+
+
+def test_what_looks_like_a_flag_and_is_none(tmp_path, capsys):
+    """Negative numbers, text with spaces, a single dash, attached values and everything after -- are passed on."""
+    missing = str(tmp_path / "none")
+    assert main(["show", missing, "--doc", "-1", "2"]) == 3
+    assert main(["build", missing, f"-t{missing}", "--separator", "- - -", "-q"]) == 2
+    assert main(["info", "--", "--tokenizr"]) == 3
+    assert "--tokenizr" in capsys.readouterr().err
+    assert main(["bench", "-", "-t", os.devnull]) == 2
