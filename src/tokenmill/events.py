@@ -73,9 +73,10 @@ class Planned(Event):
     """What the build consists of."""
 
     files: int  # input files
-    source_bytes: int  # their size on disk
+    streams: int  # inputs that are not files, and are read as they come
+    source_bytes: int  # size of the files on disk
     ignored: dict[str, int]  # files and folders in the input that are not read, by reason
-    shards: int  # shards of the whole store; 0 for a build that stops early, whose shards are not known yet
+    shards: int  # shards of the whole store, as far as they are known: none of streams and of a build that stops early
     done: int  # shards that exist already
     linked: int  # of these, shards that other stores in the cache have, taken from there
     tasks: int  # shards to encode in this run; 0 for a build that stops early
@@ -92,7 +93,7 @@ class Planned(Event):
 class Started(Event):
     """Encoding begins."""
 
-    source_bytes: int  # bytes to read
+    source_bytes: int  # bytes to read; 0 if not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -220,7 +221,8 @@ class UpToDate(Event):
 class Finished(Event):
     """The store is published. Documents, tokens and what follows are of the whole store, not of this run."""
 
-    seconds: float
+    seconds: float  # in all
+    setup_seconds: float  # of these, until the first text was read: planning, and a trial of engines
     source_bytes: int  # bytes read in this run
     documents: int
     tokens: int

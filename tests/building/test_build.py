@@ -570,7 +570,7 @@ def test_a_full_disk(corpus, built, tokenizer_path, small_disk, workers, free):
 
 
 def test_a_damaged_manifest_is_written_again_from_receipts(corpus, built, tokenizer_path, tmp_path):
-    """No shard is made again, and the manifest is what it was."""
+    """No shard is made again, and the manifest says what it said."""
     store = tmp_path / "store"
     shutil.copytree(built, store)
     before = {name: stamp for name, stamp in stamps(store).items() if name.startswith("shards")}
@@ -578,7 +578,15 @@ def test_a_damaged_manifest_is_written_again_from_receipts(corpus, built, tokeni
         (store / "manifest.json").write_bytes(damage)
         assert build(corpus, tokenizer_path, store, engine="auto").fingerprint == tm.open(built).fingerprint
         assert {name: stamp for name, stamp in stamps(store).items() if name.startswith("shards")} == before
-        assert (store / "manifest.json").read_bytes() == (built / "manifest.json").read_bytes()
+        assert what_it_says(store) == what_it_says(built)
+
+
+def what_it_says(store: Path) -> dict[str, object]:
+    """The manifest, but for the engine: engines may have been proved between two builds."""
+    body = json.loads((store / "manifest.json").read_bytes())
+    for name in ("engine", "engine_version", "proof"):
+        del body["tokenizer"][name]
+    return {name: value for name, value in body.items() if name != "checksum"}
 
 
 def test_a_shard_cut_short_is_made_again(corpus, built, tokenizer_path, tmp_path):

@@ -513,7 +513,7 @@ def test_streams_are_known_by_content(ask, kind, monkeypatch):
 
 @pytest.mark.parametrize("error", [ConnectionError("the line is dead"), PermissionError(13, "the line is dead")])
 def test_a_stream_that_breaks_off(ask, error):
-    """Half a stream is no store, whatever the error, and leaves nothing."""
+    """Half a stream is no store, whatever the error."""
 
     def stream() -> Iterator[str]:
         yield from (f"document {i}" for i in range(3000))
@@ -523,6 +523,9 @@ def test_a_stream_that_breaks_off(ask, error):
         ask(stream())
     assert "cannot write" not in str(caught.value)
     assert not (ask.cache / "stores").exists()
+    assert not list(ask.cache.rglob("spool/*"))
+    whole = ask(f"document {i}" for i in range(3000))
+    assert len(whole) == 3000
     assert ask.leftovers() == []
 
 

@@ -63,6 +63,7 @@ def aggregator(clock, heard) -> Aggregator:
 
 PLANNED = events.Planned(
     files=3,
+    streams=0,
     source_bytes=1000,
     ignored={"not a data file (.png)": 2},
     shards=10,
@@ -79,6 +80,7 @@ PLANNED = events.Planned(
 )
 FINISHED = events.Finished(
     seconds=2.0,
+    setup_seconds=1.0,
     source_bytes=1000,
     documents=6,
     tokens=100,
@@ -377,7 +379,7 @@ def test_the_terminal_tells_the_story(capsys, mode):
         "1 document with special tokens in the text, encoded as their ids",
     ):
         assert text in err
-    assert "done in 2.0 s (500.0 GB of text per second)" in err
+    assert "done in 2.0 s (1.0 s to start, then 1.0 TB of text per second)" in err
     assert ("shard aaaa" in err) == (mode == "verbose")
     if mode != "bar":
         assert "\x1b" not in err

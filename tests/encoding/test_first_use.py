@@ -44,7 +44,7 @@ def test_little_text_is_encoded_by_the_reference(tokenizer_path, reference, trie
     tokenizer = tm.load_tokenizer(tokenizer_path)
     chosen = tokenizer.for_corpus(1 * MB)
     assert chosen.engine == "tokenizers"
-    assert chosen.proof == "it is the reference; 1.0 MB of text are encoded before a faster engine would be proved"
+    assert "the reference, which encodes this little text before a faster engine would be proved" in chosen.proof
     assert not tokenizer.needs_trial(1 * MB)
     assert tokenizer.encode("a few words").tolist() == reference.encode("a few words", add_special_tokens=False).ids
     assert tried == []

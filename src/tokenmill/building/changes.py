@@ -101,6 +101,8 @@ def describe_cost(plan: BuildPlan) -> str:
     pieces = plan.new_pieces
     nbytes = sum(piece.nbytes for piece in pieces)
     files = len({piece.file.path for piece in pieces})
+    if plan.source.streams:
+        return "text that is not in files, and is not known before it is read"
     if not files:
         return "nothing to tokenize"
     verb = "building" if files == len(plan.source.files) else "rebuilding"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.formatting import parse_size
-from tokenmill.io.atomic import writing
 from tokenmill.option_types import given_of, values_of
 from tokenmill.options import BuildArguments, BuildOptions, ReadOptions
 from tokenmill.reading import Source, check_fields, read
@@ -34,7 +32,7 @@ class BuildRequest(BuildOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRequest(BuildRequest):
-    """A request that can be planned: its tokenizer is loaded and all of its text is in files."""
+    """A request that can be planned: its tokenizer is loaded."""
 
     tokenizer: Tokenizer
 
@@ -45,9 +43,12 @@ class ResolvedRequest(BuildRequest):
 
     @property
     def trusts_listing(self) -> bool:
-        """Whether an unchanged list of files is enough. Not if documents that were skipped before must stop the build now."""
+        """Whether an unchanged list of files is enough.
+
+        Not if there is text that is not in files, nor if documents that were skipped before must stop the build now.
+        """
         stops_at_documents = self.source.on_error == "raise" or self.tokenizer.special_tokens == "error"
-        return not (self.force or self.rehash or stops_at_documents)
+        return not (self.force or self.rehash or stops_at_documents or self.source.streams)
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -63,17 +64,11 @@ class ResolvedRequest(BuildRequest):
         }
 
 
-def resolve(request: BuildRequest, spool_folder: Path) -> ResolvedRequest:
-    """Load the tokenizer, write streams of text into `spool_folder`, and check that the first records have the text field."""
+def resolve(request: BuildRequest) -> ResolvedRequest:
+    """Load the tokenizer, and check that the first records have the text field."""
     tokenizer = load_tokenizer(request.tokenizer, request.engine, request.special_tokens)
-    source = request.source
-    if source.streams:
-        from tokenmill.reading.spool import spool
-
-        with writing(spool_folder):
-            source = spool(source, spool_folder, _shard_size(request, tokenizer))
-    check_fields(source)
-    return ResolvedRequest(source=source, tokenizer=tokenizer, **values_of(BuildOptions, request))
+    check_fields(request.source)
+    return ResolvedRequest(source=request.source, tokenizer=tokenizer, **values_of(BuildOptions, request))
 
 
 def _shard_size(request: BuildRequest, tokenizer: Tokenizer) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,6 +23,7 @@ from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, wri
 from tokenmill.building.reporting import event_sink
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.spot_check import SpotCheck
+from tokenmill.building.streams import StreamTasks
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
@@ -43,6 +44,7 @@ from tokenmill.store.reuse import link_shard
 from tokenmill.store.shard import read_receipt
 from tokenmill.store.store import Store
 
+UNKNOWN_BYTES = 1 << 30  # of a stream that does not end soon
 MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
 
 
@@ -84,15 +86,16 @@ def report_up_to_date(store: Store, emit: Listener) -> Store:
 
 def _build(request: BuildRequest, destination: Destination, emit: Listener) -> tuple[Store, BuildPlan | None]:
     """The store, and the plan unless the list of input files was enough to find it."""
+    began = time.monotonic()
     with ExitStack() as stack:
         executor: Executor | None = None
         if isinstance(request, ResolvedRequest):
             resolved = request
         else:
-            if destination.is_new:  # workers start while the tokenizer is loaded and the build is planned
+            if destination.is_new and not request.source.streams:  # workers start while the build is planned
                 executor = stack.enter_context(_executor(request, emit))
                 executor.start()
-            resolved = resolve(request, destination.folder / "spool")
+            resolved = resolve(request)
         prior = destination.prior_work(resolved)
         if isinstance(prior, Store):
             return report_up_to_date(prior, emit), None
@@ -102,11 +105,24 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
             return report_up_to_date(store, emit), plan
         if reasons := destination.reasons(plan):
             emit(Explained(reasons=reasons))
+        streams = None
+        if resolved.source.streams:
+            streams = StreamTasks(plan, plan.limit)
+            stack.callback(disk.remove_tree, streams.folder)
+        weight = _weight(plan, streams)
         if executor is None or resolved.is_slow:  # a slow tokenizer may need another executor than was started
             if executor is not None:
                 executor.stop()
-            executor = stack.enter_context(_executor(resolved, emit, plan.weight))
-        return _carry_out(plan, executor, emit), plan
+            executor = stack.enter_context(_executor(resolved, emit, weight))
+        return _carry_out(plan, streams, weight, executor, emit, began), plan
+
+
+def _weight(plan: BuildPlan, streams: StreamTasks | None) -> int:
+    """About how many bytes of text there are to encode."""
+    if streams is None or plan.limit is not None:
+        return plan.weight
+    size = streams.size_of_first()
+    return plan.weight + (UNKNOWN_BYTES if size is None else size)
 
 
 def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = None) -> Executor:
@@ -126,19 +142,26 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
     )
 
 
-def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
-    """Encode what is missing, and publish."""
-    began = time.monotonic()
-    tokenizer = choose_engine(plan, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
+def _carry_out(
+    plan: BuildPlan, streams: StreamTasks | None, weight: int, executor: Executor, emit: Listener, began: float
+) -> Store:
+    """Encode what is missing, and publish. `began` is when the build began."""
+    tokenizer = choose_engine(plan, weight, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
     manifest = _first_manifest(plan, tokenizer)
     manifest.files |= write_tokenizer(plan.folder, tokenizer)
     _link_borrowed_shards(plan, manifest.columns)
     if plan.prior.published is None:
         manifest.write(plan.folder)  # so that an interrupted build is recognised
     results = Results(plan.tasks)
+    setup_seconds = time.monotonic() - began
     if plan.has_work:
-        results = _run_tasks(plan, tokenizer, executor, emit)
-        if plan.limit is not None and not results.failures:
+        results = _run_tasks(plan, streams, tokenizer, executor, emit)
+        if streams is not None:
+            plan.tasks = results.tasks
+            manifest.source["files"] += streams.files
+            manifest.source_bytes += streams.nbytes
+            disk.remove_tree(streams.folder)
+        if (plan.limit is not None or streams is not None) and not results.failures:
             store = plan.published_store(results.shard_ids())
             if store is not None:
                 return report_up_to_date(store, emit)
@@ -151,12 +174,14 @@ def _carry_out(plan: BuildPlan, executor: Executor, emit: Listener) -> Store:
     failed = results.failed_files()
     manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)
     seconds = time.monotonic() - began
-    record_speed(tokenizer, _new_bytes(plan), seconds)
-    emit(_finished_event(plan, manifest, results.spot_check, seconds))
+    new_bytes = _new_bytes(plan) + (streams.nbytes if streams is not None else 0)
+    record_speed(tokenizer, new_bytes, seconds - setup_seconds)
+    finished = _finished_event(plan, manifest, results.spot_check)
+    emit(replace(finished, source_bytes=new_bytes, seconds=seconds, setup_seconds=setup_seconds))
     return Store(plan.folder, manifest)
 
 
-def choose_engine(plan: BuildPlan, executor: Executor, emit: Listener) -> Tokenizer:
+def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listener) -> Tokenizer:
     """The tokenizer with its engine: the one that the store was begun with, or one that is fast for this much text."""
     tokenizer, origin = plan.tokenizer, plan.origin
     if tokenizer.wanted != "auto" or plan.resolved.is_slow:
@@ -176,9 +201,9 @@ def choose_engine(plan: BuildPlan, executor: Executor, emit: Listener) -> Tokeni
         executor.stop()  # the comparison needs the memory of the workers; they start again afterwards
         return corpus_sample(plan.tasks, plan.source)
 
-    if tokenizer.needs_trial(plan.weight):
+    if tokenizer.needs_trial(weight):
         emit(EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
-    return tokenizer.for_corpus(plan.weight, corpus_key(plan.tasks), sample)
+    return tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
 
 
 def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
@@ -223,29 +248,35 @@ def _link_borrowed_shards(plan: BuildPlan, columns: Sequence[ColumnSpec]) -> Non
         disk.sync_folder(plan.shards)
 
 
-def _run_tasks(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor, emit: Listener) -> Results:
+def _run_tasks(
+    plan: BuildPlan, streams: StreamTasks | None, tokenizer: Tokenizer, executor: Executor, emit: Listener
+) -> Results:
     """Encode the tasks of a plan, while some of their documents are encoded by the reference too."""
     results = Results(list(plan.tasks))
     emit(_planned_event(plan, tokenizer, executor))
     spot_check = results.spot_check = _spot_check(plan, results, tokenizer, executor.processes)
     executor.begin(_task_context(plan, tokenizer), None if spot_check is None else spot_check.offer)
-    emit(Started(source_bytes=_new_bytes(plan)))
+    emit(Started(source_bytes=_new_bytes(plan) if streams is None else 0))
 
     def note(task: Task, result: TaskResult) -> None:
         assert result.shard is not None
         results.shards[task.id] = result.shard.id
+        if streams is not None:
+            streams.done(task)
         for piece, content in zip(task.pieces, result.contents, strict=True):
             if content is not None:
                 plan.index.record(piece, plan.source.looked_at, content)
 
-    def run(tasks: list[Task]) -> None:
+    def run(tasks: Iterable[Task]) -> None:
         results.failures |= executor.run(tasks, lambda task: plan.has_shard(task, plan.shards), note)
 
     try:
-        if plan.limit is None:
-            run(plan.todo)
+        if plan.limit is not None:
+            _run_trial(plan, streams, results, run)
         else:
-            _run_trial(plan, results, run)
+            run(plan.todo)
+            if streams is not None:
+                run(streams.tasks(results.tasks, columns_with(tokenizer.dtype)))
         if spot_check is not None:
             spot_check.finish()
     except DifferenceError as error:
@@ -256,11 +287,13 @@ def _run_tasks(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor, emit: 
     return results
 
 
-def _run_trial(plan: BuildPlan, results: Results, run: Callable[[list[Task]], None]) -> None:
+def _run_trial(
+    plan: BuildPlan, streams: StreamTasks | None, results: Results, run: Callable[[Iterable[Task]], None]
+) -> None:
     """Do tasks one after the other until the limit is reached. Where each stops depends on those before it."""
     left = plan.limit
     assert left is not None
-    for pieces in plan.trial:
+    for pieces in chain(plan.trial, streams.pieces() if streams is not None else ()):
         task = task_of(pieces, plan.build_key, left)
         results.tasks.append(task)
         run([task])
@@ -270,6 +303,8 @@ def _run_trial(plan: BuildPlan, results: Results, run: Callable[[list[Task]], No
         for piece in receipt["pieces"]:
             blank = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason == BLANK)
             left = left.less(piece["rows"] - blank, piece["documents"], piece["tokens"])
+        if streams is not None:
+            streams.left = left
         if left.reached or receipt.get("stopped"):
             break
 
@@ -352,6 +387,7 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
     source = plan.source
     return Planned(
         files=len(source.files),
+        streams=len(source.streams),
         source_bytes=source.num_bytes,
         ignored=source.ignored_by_reason,
         shards=len(plan.tasks),
@@ -368,10 +404,11 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
     )
 
 
-def _finished_event(plan: BuildPlan, manifest: Manifest, spot_check: SpotCheck | None, seconds: float) -> Finished:
+def _finished_event(plan: BuildPlan, manifest: Manifest, spot_check: SpotCheck | None) -> Finished:
     return Finished(
-        seconds=seconds,
-        source_bytes=_new_bytes(plan),
+        seconds=0.0,
+        setup_seconds=0.0,
+        source_bytes=0,
         documents=manifest.documents,
         tokens=manifest.tokens,
         quarantined=manifest.quarantined,

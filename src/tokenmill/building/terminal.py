@@ -14,6 +14,7 @@ from tokenmill.formatting import human, human_time, in_words, printable, some
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
+RATE_BYTES = 1 << 20  # of text
 COMPARING_BYTES = 1 << 30  # reading less than this for comparison is not worth a line
 VERBOSE_ONLY = (events.ShardDone, events.WorkerRecycled)
 SILENT = (events.Started, events.Stopped)  # the command line and the exception say why a build stopped
@@ -61,7 +62,12 @@ class Terminal:
             from tqdm.auto import tqdm
 
             self._bar = tqdm(
-                total=event.source_bytes, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
+                total=event.source_bytes or None,
+                unit="B",
+                unit_scale=True,
+                file=sys.stderr,
+                dynamic_ncols=True,
+                leave=False,
             )
 
     def _show(self, event: events.Progress) -> None:
@@ -95,9 +101,18 @@ def message(event: Event, *, verbose: bool = False) -> str:
 
 
 def _planned(event: events.Planned) -> str:
+    what = [f"{human(event.source_bytes)} in {some(event.files, 'file')}"] if event.files else []
+    if event.streams:
+        what.append(f"{some(event.streams, 'stream')}, encoded as it is read" if event.streams == 1 else "streams")
+    then = (
+        f" -> {some(event.shards, 'shard')}"
+        if event.shards
+        else ""
+        if event.streams
+        else ", of which a trial reads the first"
+    )
     lines = [
-        f"{human(event.source_bytes)} in {some(event.files, 'file')}"
-        f"{' -> ' + some(event.shards, 'shard') if event.shards else ', of which a trial reads the first'};"
+        f"{' and '.join(what)}{then};"
         f" tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos});"
         f" engine {event.engine}: {event.proof}; {event.workers}"
     ]
@@ -162,7 +177,11 @@ def _worker_stuck(event: events.WorkerStuck) -> str:
 
 def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     """`text_bytes` were encoded in this run, for the rate."""
-    rate = f" ({human(text_bytes / max(event.seconds, 1e-9))} of text per second)" if text_bytes else ""
+    rate = ""
+    encoding = event.seconds - event.setup_seconds
+    if text_bytes >= RATE_BYTES:  # in less, starting takes most of the time
+        setup = f"{event.setup_seconds:.1f} s to start, then " if event.setup_seconds >= 0.5 else ""
+        rate = f" ({setup}{human(text_bytes / max(encoding, 1e-9))} of text per second)"
     quarantined = sum(event.quarantined.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in event.quarantined.items())
     lines = [

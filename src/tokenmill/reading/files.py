@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tokenmill.display import one_line, shown
+from tokenmill.errors import UsageError
 from tokenmill.formatting import human, some
 from tokenmill.options import ReadOptions
 from tokenmill.reading.template import Template
@@ -20,7 +22,8 @@ class SourceFile(NamedTuple):
     """One file to read, and its state when the source was described.
 
     `tag` changes whenever the content may have changed. For a local file it is made from its times and inode; for
-    spooled text it is a hash of the content. `name` is shown instead of the path where the text was spooled.
+    spooled text it is a hash of the content. `name` is shown instead of the path where the text was spooled, and
+    `first_row` is its place in the whole.
     """
 
     path: str
@@ -29,6 +32,7 @@ class SourceFile(NamedTuple):
     format: str
     codec: str | None = None
     name: str = ""
+    first_row: int = 0
 
     @property
     def shown(self) -> str:
@@ -81,10 +85,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Text that is not in a file: standard input, a table, an iterable. A build writes it to files before planning."""
+    """Text that is not in a file: standard input, a table, an iterable. A build writes it to files, a segment at a time."""
 
     name: str
     data: Any = field(repr=False, compare=False)
+    begun: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    def begin(self) -> None:
+        """Called before the first item is taken. An iterator cannot be read again from its start."""
+        if self.begun and (self.data is sys.stdin.buffer or iter(self.data) is self.data):
+            raise UsageError(f"{self.name} was read before, and can be read only once: pass a new one")
+        self.begun.append(True)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def split(file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
 
 def rows_before(piece: Piece, source: Source) -> int:
     """How many rows of its file come before a piece. May read the file up to there; used to name a row in a message."""
-    return get_format(piece.file.format).rows_before(piece, source) if piece.start else 0
+    inside = get_format(piece.file.format).rows_before(piece, source) if piece.start else 0
+    return piece.file.first_row + inside
 
 
 def check_fields(source: Source) -> None:

@@ -83,49 +83,35 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
     if not allow_temporary:
         check_cache_folder(root, or_else=", or a folder of its own for the store with -o")
     request = replace(request, source=without_own_files(request.source, cache=root))
-    with ExitStack() as stack:
-        destination = None
-        try:
-            destination = _cache_destination(request, root, stack)
-            request = destination.resolved  # its streams are in files now: they cannot be read twice
-            store = destination.unchanged_store()
-            if store is not None:
-                return report_up_to_date(store, listener)
-            return run_build(destination.resolved, destination, listener)
-        except BuildError as error:
-            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
-                raise
-            store = None if destination is None else destination.store_of(destination.plan())
-            if store is not None:
-                return report_up_to_date(store, listener)
-            if not allow_temporary:
-                raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
-            return _build_temporary(request, error, listener)
+    destination = None
+    try:
+        destination = CacheDestination(root, resolve(request))
+        store = destination.unchanged_store()
+        if store is not None:
+            return report_up_to_date(store, listener)
+        return run_build(destination.resolved, destination, listener)
+    except BuildError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
+            raise
+        store = None if destination is None else destination.store_of(destination.plan())
+        if store is not None:
+            return report_up_to_date(store, listener)
+        if not allow_temporary:
+            raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
+        return _build_temporary(request, error, listener)
 
 
 @naming_files()
 def explain(request: BuildRequest, root: Path) -> tuple[Store | None, list[str]]:
     """The store of a request, if the cache has it; else why not, and what building it would cost. Builds nothing."""
     request = replace(request, source=without_own_files(request.source, cache=root))
-    with ExitStack() as stack:
-        destination = _cache_destination(request, root, stack)
-        store = destination.unchanged_store()
-        if store is not None:
-            return store, []
-        plan = destination.plan()
-        store = destination.store_of(plan)
-        return store, [] if store is not None else destination.reasons(plan) or [describe_cost(plan)]
-
-
-def _cache_destination(request: BuildRequest, root: Path, stack: ExitStack) -> CacheDestination:
-    """The destination of a request. Streams are written to files first, which exist as long as `stack` lasts."""
-    spool = root / "builds"
-    if request.source.streams:
-        with writing(root):
-            disk.make_folder(spool)
-            spool = Path(tempfile.mkdtemp(prefix="spool-", dir=spool))
-        stack.callback(disk.remove_tree, spool)
-    return CacheDestination(root, resolve(request, spool))
+    destination = CacheDestination(root, resolve(request))
+    store = destination.unchanged_store()
+    if store is not None:
+        return store, []
+    plan = destination.plan()
+    store = destination.store_of(plan)
+    return store, [] if store is not None else destination.reasons(plan) or [describe_cost(plan)]
 
 
 class CacheDestination:
@@ -136,8 +122,7 @@ class CacheDestination:
     def __init__(self, root: Path, resolved: ResolvedRequest) -> None:
         self.root, self.resolved, self.source = root, resolved, resolved.source
         self.build_key = build_key(resolved.options)[:KEY_DIGITS]
-        spooled = [file.tag for file in self.source.files if file.spooled]
-        inputs = digest(canonical([sorted(self.source.inputs), spooled, self.source.options()]))[:KEY_DIGITS]
+        inputs = digest(canonical([sorted(self.source.inputs), self.source.options()]))[:KEY_DIGITS]
         self.entry = root / "builds" / f"{self.build_key}-{inputs}"
         self.folder = self.entry / "store"
 
@@ -167,6 +152,10 @@ class CacheDestination:
             discard_receipts(self.entry)
         with writing(self.folder):
             disk.make_folder(self.folder)
+        stores = self.root / "stores"
+        with writing(stores):  # report it now, and not when a stream has been read that cannot be read again
+            if stores.exists() and not stores.is_dir():
+                raise FileExistsError(errno.EEXIST, "it is not a folder", str(stores))
         return None
 
     def prior_work(self, resolved: ResolvedRequest) -> PriorWork:

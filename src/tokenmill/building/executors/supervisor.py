@@ -7,8 +7,9 @@ through `WorkerHost`, and time comes in through `time_passed`. So a test can run
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from tokenmill import errors
@@ -73,6 +74,7 @@ class Supervisor:
         self._offer: Offer | None = None
         self.workers: list[Worker] = []
         self._queue: deque[Task] = deque()
+        self._later: Iterator[Task] = iter(())  # tasks that are made when there is a worker for them
         self._crashes: dict[str, TaskCrashes] = {}
         self._died_unready = 0
         self._slowest_block: float | None = None  # seconds
@@ -88,9 +90,16 @@ class Supervisor:
             self._host.send(worker, {"context": self._context})
 
     def add(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> None:
-        """Queue tasks, the largest first."""
+        """Queue tasks, the largest first. Tasks of an iterator are taken one by one, each when there is a worker for it."""
         self._is_done, self._outcomes = is_done, Outcomes(note, self._emit)
-        self._queue.extend(sorted(tasks, key=lambda task: -task.new_bytes))
+        if isinstance(tasks, Iterator):
+            self._later = tasks
+            self._take_one()
+        else:
+            self._queue.extend(sorted(tasks, key=lambda task: -task.new_bytes))
+
+    def _take_one(self) -> None:
+        self._queue.extend(islice(self._later, 1))
 
     @property
     def is_busy(self) -> bool:
@@ -104,6 +113,7 @@ class Supervisor:
         """The workers are gone, and what was queued is not wanted any more."""
         self.workers = []
         self._queue.clear()
+        self._later = iter(())
 
     def assign(self) -> None:
         """Give a task to every worker that encodes nothing, and start workers for the tasks that are left."""
@@ -112,6 +122,8 @@ class Supervisor:
                 self._give_task(worker)
         while self._queue and len(self.workers) < self._count:
             self._give_task(self._start_worker())
+        if not self._queue:
+            self._take_one()  # while the workers are busy
 
     def _start_worker(self) -> Worker:
         worker = self._host.start_worker()

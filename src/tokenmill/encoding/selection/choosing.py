@@ -21,7 +21,6 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version, runners
 from tokenmill.encoding.selection.verdicts import Choice, Verdict, VerdictCache
 from tokenmill.errors import TokenizerError
-from tokenmill.formatting import human
 
 RACE_BYTES = 2 << 30  # of text; for less, the fastest engine does not save the time that a race takes
 REFERENCE_RATE = 1.5e6  # bytes of text that a reference encodes per second, about
@@ -94,7 +93,7 @@ def _first_that_agrees(definition: Definition, names: list[str], corpus: Corpus,
     verdicts = [verdict for name in others if (verdict := cache.verdict(name)) is not None]
     if not any(verdict.agrees for verdict in verdicts) and len(verdicts) < len(others):
         if _reference_is_first(definition, text_bytes):
-            why = f"it is the reference; {human(text_bytes)} of text are encoded before a faster engine would be proved"
+            why = "it is the reference, which encodes this little text before a faster engine would be proved"
             return Choice(definition.reference, engine_version(definition.reference), why)
         from tokenmill.encoding.selection.judging import hold_trials
 
