@@ -356,7 +356,9 @@ def test_the_terminal_tells_the_story(capsys, mode):
         assert err == ""
         return
     plan = [
-        "1.0 kB in 3 files -> 10 shards; tokenizer gpt2 (50,257 ids as uint16, eos <|endoftext|>)",
+        "1.0 kB in 3 files -> 10 shards\n",
+        "tokenizer gpt2 (50,257 ids as uint16, eos <|endoftext|>)\n",
+        "engine gigatoken 1.0: proved; 2 workers of at most 1.0 GB\n",
         "4 of 10 shards already done",
     ]
     if mode == "verbose":

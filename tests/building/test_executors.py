@@ -115,7 +115,7 @@ def test_a_worker_imports_little():
     """Not the command line, the terminal, nor what only the supervisor needs: a worker starts fast."""
     script = (
         "import sys, tokenmill.building.executors.worker\n"
-        "print([name for name in ('tqdm', 'torch', 'transformers', 'tokenmill.cli', 'tokenmill.building.api',"
+        "print([name for name in ('rich', 'torch', 'transformers', 'tokenmill.cli', 'tokenmill.building.api',"
         " 'tokenmill.building.sequence', 'tokenmill.building.terminal', 'tokenmill.building.executors.process_pool')"
         " if name in sys.modules])"
     )

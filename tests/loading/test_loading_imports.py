@@ -16,7 +16,7 @@ BUILDERS = (
     "tokenmill.recipes",
     "tokenmill.estimating",
 )
-LIBRARIES = ("gigatoken", "tokenizers", "awkward", "pyarrow", "huggingface_hub", "psutil", "tqdm", "yaml")
+LIBRARIES = ("gigatoken", "tokenizers", "awkward", "pyarrow", "huggingface_hub", "psutil", "rich", "yaml")
 USES = {
     "open": "tm.open(path)[0]",
     "pack": "tm.pack(tm.open(path), 4, strategy='best_fit')[0]",

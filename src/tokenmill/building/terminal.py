@@ -1,4 +1,4 @@
-"""A build on the terminal: a bar on a terminal or in a notebook, plain lines elsewhere. A listener like any other."""
+"""A build on the terminal: a live view on a terminal or in a notebook, plain lines elsewhere. A listener like any other."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill import events
 from tokenmill.events import Event
 from tokenmill.formatting import human, human_time, in_words, printable, some
+
+if TYPE_CHECKING:
+    from tokenmill.building.live_panel import LivePanel
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
@@ -26,7 +29,8 @@ class Terminal:
     def __init__(self, mode: str) -> None:
         is_interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
         self.mode = ("bar" if is_interactive else "plain") if mode == "auto" else mode
-        self._bar: Any = None
+        self._panel: LivePanel | None = None
+        self._console: Any = None
         self._shown_at = time.monotonic()
         self._progress: events.Progress | None = None
 
@@ -39,6 +43,10 @@ class Terminal:
             self._show(event)
         elif isinstance(event, (events.Finished, events.UpToDate, events.Stopped)):
             self._close()
+        elif self._panel is not None and isinstance(event, events.ShardDone):
+            self._panel.add_shard(event)
+        elif self._panel is not None and isinstance(event, (events.WorkerDied, events.WorkerRecycled)):
+            self._panel.drop_worker(event.pid)
         if self._is_worth_a_line(event):
             if isinstance(event, events.Finished) and self._progress is not None:
                 self._print(_finished(event, self._progress.text_bytes) + (_proofs(event) if self._is_verbose else ""))
@@ -59,39 +67,32 @@ class Terminal:
     def _start(self, event: events.Started) -> None:
         self._shown_at = time.monotonic()
         if self.mode == "bar":
-            from tqdm.auto import tqdm
+            from rich.console import Console
 
-            self._bar = tqdm(
-                total=event.source_bytes or None,
-                unit="B",
-                unit_scale=True,
-                file=sys.stderr,
-                dynamic_ncols=True,
-                leave=False,
-            )
+            from tokenmill.building.live_panel import LivePanel
+
+            self._console = Console(stderr=True, highlight=False)
+            self._panel = LivePanel(self._console, event.source_bytes)
 
     def _show(self, event: events.Progress) -> None:
         self._progress = event
-        if self._bar is not None:
-            rate, memory = human(event.tokens_per_second, ""), human(event.memory_bytes)
-            self._bar.set_postfix_str(f"{rate}tok/s, {memory}", refresh=False)
-            self._bar.n = event.source_bytes
-            self._bar.refresh()
+        if self._panel is not None:
+            self._panel.show(event)
         elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
             self._shown_at = time.monotonic()
             self._print(message(event))
 
     def _print(self, text: str) -> None:
         text = printable(text)
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
+        if self._panel is not None:
+            self._console.print(text, markup=False, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        if self._panel is not None:
+            self._panel.close()
+            self._panel = None
 
 
 def message(event: Event, *, verbose: bool = False) -> str:
@@ -112,15 +113,20 @@ def _planned(event: events.Planned) -> str:
         else ", of which a trial reads the first"
     )
     lines = [
-        f"{' and '.join(what)}{then};"
-        f" tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos});"
-        f" engine {event.engine}: {event.proof}; {event.workers}"
+        f"{' and '.join(what)}{then}",
+        f"tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos})",
+        f"engine {event.engine}: {in_short(event.proof)}; {event.workers}",
     ]
     if event.ignored:
         lines.append(_ignored(event))
     if event.done:
         lines.append(f"{event.done:,} of {some(event.shards, 'shard')} already done")
     return "\n".join(lines)
+
+
+def in_short(proof: str) -> str:
+    """The beginning of a proof, which says the most."""
+    return proof.partition(";")[0].partition(", but for")[0]
 
 
 def _ignored(event: events.Planned) -> str:

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from tokenmill import __version__
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except TokenmillError as error:
-        print(f"tokenmill: {printable(str(error))}", file=sys.stderr)
+        print_error(f"tokenmill: {printable(str(error))}")
         return error.exit_code
     except KeyboardInterrupt:
         print("\nstopped. Finished shards are kept: run the command again to resume", file=sys.stderr)
@@ -34,6 +35,12 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+
+
+def print_error(text: str) -> None:
+    """Print a line on standard error, in red where there is a terminal and NO_COLOR is not set."""
+    is_red = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(f"\x1b[31m{text}\x1b[0m" if is_red else text, file=sys.stderr)
 
 
 def parser() -> CommandParser:

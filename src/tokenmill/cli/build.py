@@ -41,7 +41,7 @@ def _build(options: argparse.Namespace) -> int:
         given["progress"] = "quiet" if options.quiet else "verbose"
     arguments = BuildArguments(options.tokenizer, **given)
     store = build_store(tuple(options.source), arguments, allow_temporary=False)
-    print_info(str(arguments.out or store.path), as_json=options.json)
+    print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
 
 
