@@ -48,6 +48,7 @@ conformance: $(STAMP)     ## compare every engine with the reference on real tok
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/shipped_verdicts.py $(REAL) $(OPENAI)
 
 soak: $(STAMP)            ## every fault of the file system; a million documents compared with the reference, continued where it was stopped
 	$(BIN)/python scripts/soak_faults.py

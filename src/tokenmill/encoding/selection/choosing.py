@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version, runners
+from tokenmill.encoding.selection.shipped import shipped_verdict
 from tokenmill.encoding.selection.verdicts import Choice, Verdict, VerdictCache
 from tokenmill.errors import TokenizerError
 
@@ -26,6 +27,7 @@ RACE_BYTES = 2 << 30  # of text; for less, the fastest engine does not save the 
 REFERENCE_RATE = 1.5e6  # bytes of text that a reference encodes per second, about
 TRIAL_SECONDS = 1.5  # of a trial on two cores, about,
 TRIAL_SECONDS_PER_BYTE = 0.6e-6  # and for each byte of the tokenizer.json
+SHORT_SUITE = 40  # one of so many characters and vocabulary tokens confirms a verdict that comes with tokenmill
 CLOSE = 0.9  # an engine must be faster than 1 / 0.9 times the one before it in the list to be preferred
 CODE_CHARACTERS = 4_000_000  # the sample where there is no corpus
 # Documents for probes and the race. None: there is no corpus, and the race is on a sample of code.
@@ -64,7 +66,7 @@ def choose(
 def needs_trial(definition: Definition, text_bytes: int) -> bool:
     """Whether engines have to be tried before this much text is encoded with engine="auto"."""
     cache, names = VerdictCache(definition), _others(definition, runners(definition))
-    verdicts = [cache.verdict(name) for name in names]
+    verdicts = [cache.verdict(name) or shipped_verdict(definition, name) for name in names]
     is_known = any(verdict is not None and verdict.agrees for verdict in verdicts) or None not in verdicts
     return not is_known and not _reference_is_first(definition, text_bytes)
 
@@ -95,11 +97,7 @@ def _first_that_agrees(definition: Definition, names: list[str], corpus: Corpus,
         if _reference_is_first(definition, text_bytes):
             why = "it is the reference, which encodes this little text before a faster engine would be proved"
             return Choice(definition.reference, engine_version(definition.reference), why)
-        from tokenmill.encoding.selection.judging import hold_trials
-
-        cached = {name: cache.verdict(name) for name in others}
-        verdicts, _ = hold_trials(definition, cache, cached, _documents(corpus), [], until_one_agrees=True)
-        cache.save()
+        verdicts = _confirm_shipped(definition, cache, others) or _try_in_turn(definition, cache, others, corpus)
     rates = cache.race(_race_key(names, "")) or {}
     return _fastest(definition.reference, verdicts, rates, "a sample of code")
 
@@ -120,10 +118,37 @@ def _prove(definition: Definition, engine: str, corpus: Corpus) -> Choice:
     return Choice(engine, engine_version(engine), verdict.why, verdict.guard, (verdict,))
 
 
+def _confirm_shipped(definition: Definition, cache: VerdictCache, names: list[str]) -> list[Verdict]:
+    """The verdict that comes with tokenmill on the first engine that agreed, if it agrees on a short suite here too."""
+    from tokenmill.encoding.selection import probes
+    from tokenmill.encoding.selection.judging import hold_trials
+
+    for name in names:
+        shipped = shipped_verdict(definition, name) if cache.verdict(name) is None else None
+        if shipped is not None and shipped.agrees:
+            suite = probes.probes(definition, SHORT_SUITE)
+            verdicts, _ = hold_trials(definition, cache, {name: shipped}, suite, [])
+            cache.save()
+            return [verdict for verdict in verdicts if verdict.agrees]
+    return []
+
+
+def _try_in_turn(definition: Definition, cache: VerdictCache, names: list[str], corpus: Corpus) -> list[Verdict]:
+    """The verdicts on engines, tried one after the other until one agrees."""
+    from tokenmill.encoding.selection.judging import hold_trials
+
+    cached = {name: cache.verdict(name) for name in names}
+    verdicts, _ = hold_trials(definition, cache, cached, _documents(corpus), [], until_one_agrees=True)
+    cache.save()
+    return verdicts
+
+
 def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key: str | None) -> Choice:
     """Use the fastest of all engines that agree with the reference. What is in the cache is not found out again."""
     cache = VerdictCache(definition)
     cached = {name: cache.verdict(name) for name in _others(definition, names)}
+    if corpus is not None:  # on which they are confirmed
+        cached = {name: verdict or shipped_verdict(definition, name) for name, verdict in cached.items()}
     verdicts = [verdict for verdict in cached.values() if verdict is not None]
     rates = None if race_key is None else cache.race(race_key)
     if cached and (rates is None or len(verdicts) < len(cached)):
