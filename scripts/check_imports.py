@@ -7,7 +7,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    io, child_process, documents, events, display, formatting, options, option_{calls,types,kinds}, user_cache, errors
+    child_process, io, documents, events, display, formatting, options, option_*, split_names, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -33,6 +33,7 @@ BASE = {
     "option_kinds",
     "option_types",
     "options",
+    "split_names",
     "user_cache",
 }
 MIDDLE = {"reading", "encoding", "store"} | BASE
@@ -43,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "child_process": {"errors"},
     "display": {"formatting"},
     "events": {"display"},
+    "split_names": {"errors"},
     "user_cache": {"io"},
     "formatting": {"errors"},
     "option_kinds": {"errors", "formatting"},

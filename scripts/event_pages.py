@@ -25,8 +25,8 @@ A build reports what it does as typed events. They go to three places:
   since 1970) and `crc` (a checksum of the line).
 - **A callback**: `tm.build(..., progress=function)` calls the function with each event, a frozen dataclass of
   `tokenmill.events` with a `name`. An exception in it stops the build.
-- **Python's logging**: the logger `tokenmill` gets each event as text, at WARNING for failed files, dead workers and shards
-  with quarantined documents, at DEBUG for other shards and progress, at INFO for the rest. The event itself is the
+- **Python's logging**: the logger `tokenmill` gets each event as text, at WARNING for failed files, large documents, dead workers
+  and shards with quarantined documents, at DEBUG for other shards and progress, at INFO for the rest. The event itself is the
   attribute `event` of the log record. Nothing is printed unless the application configures logging.
 
 The terminal is a listener like any other; `progress="quiet"` turns it off.

@@ -61,6 +61,17 @@ class Explained(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LargeDocument(Event):
+    """A large text file is read as one document, and may be several. Sent once, for the largest such file."""
+
+    file: str
+    source_bytes: int  # its size on disk
+    separator: str | None  # seen in its first MB; null in a file of 64 MB or more without one
+    count: int  # how often it was seen
+    message: str  # the same in words, with the flags that split the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EngineTrial(Event):
     """Engines are compared with the reference, because this tokenizer was never used for so much text. Done once."""
 

@@ -77,6 +77,13 @@ class ReadOptions(Options):
         Annotated[str, Text(escapes=True)] | None,
         Help("text between documents in plain text files, such as '<|endoftext|>'", metavar="TEXT"),
     ] = None
+    separator_newlines: Annotated[
+        Literal["strip", "keep"],
+        Help("the line break before and after a separator: part of it, or of the documents", metavar="ACTION"),
+    ] = "strip"
+    split: Annotated[
+        str | None, Help("only the files of this split, by their names and folders", "all files", "NAME")
+    ] = None
     on_error: Annotated[Literal["quarantine", "raise"], Help("bad documents", metavar="ACTION")] = "quarantine"
 
 
@@ -213,6 +220,9 @@ class PackOptions(RowOptions, LayoutOptions):
 
     seq_len: Annotated[Positions, Help("positions in a row", metavar="L")]
     _: KW_ONLY
+    split: Annotated[
+        str | None, Help("only documents from files of this split, such as train", "all documents", "NAME")
+    ] = None
     dtype: Annotated[DType, Help("of the arrays")] = "int64"
 
 
@@ -220,7 +230,7 @@ class PackOptions(RowOptions, LayoutOptions):
 class SplitOptions(Options):
     """Options of `view.split`, beside the named parts."""
 
-    by: Annotated[Literal["document", "folder"], Help("what decides the split of a document")] = "document"
+    by: Annotated[Literal["document", "folder", "name"], Help("what decides the split of a document")] = "document"
     seed: Annotated[Annotated[int, Whole(-(2**63), 2**64 - 1)], Help("another seed draws other documents")] = 0
 
 
@@ -255,3 +265,4 @@ class LoadArguments(LoadOptions, RowOptions, LayoutOptions):
     world_size: Annotated[Rows | None, Help("number of processes", "of torch.distributed")] = None
     tokenizer: Any = None
     seq_len: Annotated[Positions | None, Help("positions in a row, for data that is not a view")] = None
+    split: Annotated[str | None, Help("only documents from files of this split", "all documents")] = None

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
-from build_helpers import shard_files, temporary_files, write_jsonl
+from build_helpers import shard_files, temporary_files, what_it_says, write_jsonl
 
 import tokenmill as tm
 from tokenmill.building.plan import groups, task_of
@@ -579,14 +579,6 @@ def test_a_damaged_manifest_is_written_again_from_receipts(corpus, built, tokeni
         assert build(corpus, tokenizer_path, store, engine="auto").fingerprint == tm.open(built).fingerprint
         assert {name: stamp for name, stamp in stamps(store).items() if name.startswith("shards")} == before
         assert what_it_says(store) == what_it_says(built)
-
-
-def what_it_says(store: Path) -> dict[str, object]:
-    """The manifest, but for the engine: engines may have been proved between two builds."""
-    body = json.loads((store / "manifest.json").read_bytes())
-    for name in ("engine", "engine_version", "proof"):
-        del body["tokenizer"][name]
-    return {name: value for name, value in body.items() if name != "checksum"}
 
 
 def test_a_shard_cut_short_is_made_again(corpus, built, tokenizer_path, tmp_path):

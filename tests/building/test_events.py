@@ -333,6 +333,9 @@ def test_an_interrupted_repair_of_the_log_loses_nothing(tmp_path, monkeypatch):
 STORY = [
     PLANNED,
     events.Explained(reasons=["2 files changed", "about 3 s"]),
+    events.LargeDocument(
+        file="a.txt", source_bytes=9, separator="--", count=2, message="a.txt is read as one document"
+    ),
     events.Started(source_bytes=1000),
     shard_done(),
     progress_event(),

@@ -93,7 +93,7 @@ WRITERS = {
 
 
 def options_of(name):
-    return {"separator": "<|sep|>"} if name == "separated.txt" else {}
+    return {"separator": "<|sep|>", "separator_newlines": "keep"} if name == "separated.txt" else {}
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_a_plan_survives(folder, tmp_path):
 @pytest.mark.usefixtures("crashes")
 def test_an_estimate_survives(folder):
     estimate = tm.estimate(folder, "bytes")
-    said = str(estimate.warnings)
+    said = " ".join(finding.what for finding in estimate.warnings)
     assert "deadly.arrow" in said
     assert "deadly.parquet" in said
     assert estimate.documents == 400

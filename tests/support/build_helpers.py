@@ -85,3 +85,11 @@ def worker_processes() -> list[psutil.Process]:
             if "tokenmill.building.executors.worker" in child.cmdline():
                 workers.append(child)
     return workers
+
+
+def what_it_says(store: Path) -> dict[str, object]:
+    """The manifest, but for the engine: engines may have been proved between two builds."""
+    body = json.loads((store / "manifest.json").read_bytes())
+    for name in ("engine", "engine_version", "proof"):
+        del body["tokenizer"][name]
+    return {name: value for name, value in body.items() if name != "checksum"}

@@ -110,6 +110,9 @@ class FolderDestination:
         missing = [name for name in manifest.source["inputs"] if name not in inputs]
         if missing:
             differences.append(f"input: was {', '.join(missing)}, now {', '.join(inputs)}")
+        split = resolved.source.split
+        if split is not None and split != manifest.source.get("split"):
+            differences.append(f"split: was {manifest.source.get('split') or 'all'}, now {split}")
         if differences:
             raise MismatchError(
                 f"{self.folder} was built with other options ({'; '.join(differences)}). Use the same options, choose"

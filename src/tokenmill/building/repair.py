@@ -81,6 +81,8 @@ def _read_source(folder: Path, manifest: Manifest) -> Source:
         text_field=options["text_field"] or "text",
         template=options["template"],
         separator=options["separator"],
+        separator_newlines=options.get("separator_newlines", "keep"),
+        split=manifest.source.get("split"),
         on_error=manifest.source["on_error"],
     )
     return without_own_files(source, folder, cache=folder.parent.parent)  # a store in the cache is two levels below it

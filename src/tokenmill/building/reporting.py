@@ -26,6 +26,8 @@ from tokenmill.events import Event, Listener
 from tokenmill.io import disk
 from tokenmill.io.atomic import writing
 from tokenmill.io.checked_lines import CheckedLines
+from tokenmill.reading import Source
+from tokenmill.reading.separators import large_document
 
 LINES = 1000  # of one kind of event, before every second one is left out; and so on
 
@@ -37,6 +39,7 @@ LEVELS: dict[type[Event], int] = {
     events.WorkerDied: logging.WARNING,
     events.DocumentCrashed: logging.WARNING,
     events.Comparing: logging.DEBUG,
+    events.LargeDocument: logging.WARNING,
     events.Started: logging.DEBUG,
     events.Progress: logging.DEBUG,
     events.ShardDone: logging.DEBUG,
@@ -172,3 +175,17 @@ def _summed(shards: list[events.ShardDone]) -> events.ShardsDone:
         ),
         **{name: sum(getattr(shard, name) for shard in shards) for name in counts},
     )
+
+
+def warn_of_large_document(source: Source, emit: Listener) -> None:
+    """Emit a warning if a large text file is read as one document and may be several. Reads the start of a few files."""
+    if found := large_document(source):
+        emit(
+            events.LargeDocument(
+                file=found.file.shown,
+                source_bytes=found.file.size,
+                separator=found.separator,
+                count=found.count,
+                message=f"{found.what}. {found.remedy}",
+            )
+        )

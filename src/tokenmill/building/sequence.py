@@ -20,7 +20,7 @@ from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
-from tokenmill.building.reporting import event_sink
+from tokenmill.building.reporting import event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
@@ -105,6 +105,8 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
             return report_up_to_date(store, emit), plan
         if reasons := destination.reasons(plan):
             emit(Explained(reasons=reasons))
+        if plan.has_work and not plan.prior.is_repair:
+            warn_of_large_document(resolved.source, emit)
         streams = None
         if resolved.source.streams:
             streams = StreamTasks(plan, plan.limit)
@@ -230,6 +232,7 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
             "inputs": list(source.inputs),
             "files": len(source.files),
             "on_error": source.on_error,
+            **({} if source.split is None else {"split": source.split}),
             "ignored_by_reason": source.ignored_by_reason,
             "ignored": [list(each) for each in source.ignored[:MOST_IGNORED_NAMED]],
         },

@@ -219,6 +219,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.ShardDone: _shard_done,
     events.Finished: _finished,
     events.Explained: lambda event: "; ".join(event.reasons),
+    events.LargeDocument: lambda event: f"warning: {event.message}",
     events.EngineTrial: lambda event: (
         f"first use of {event.tokenizer}: comparing fast engines with its reference, about {human_time(event.seconds)}, once"
     ),

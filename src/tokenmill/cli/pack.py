@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan.",
     )
     command.add_argument("store", help="folder of the store")
-    add_options(command, PackOptions, only=["seq_len"])
+    add_options(command, PackOptions, only=["seq_len", "split"])
     strategy = command.add_mutually_exclusive_group()
     add_options(strategy, LayoutOptions, only=["strategy"])
     strategy.add_argument("--compare", action="store_true", help="show all strategies side by side")
@@ -40,17 +40,18 @@ def _pack(options: argparse.Namespace) -> int:
     if options.plot is not None:
         check_picture(options.plot)
     store = open_store(options.store)
-    given = given_options(options, LayoutOptions)
+    given, split = given_options(options, LayoutOptions), getattr(options, "split", None)
     strategy = given.pop("strategy", "concat")
     if options.compare:
-        packed = compare(store, options.seq_len, given)
+        packed = compare(store, options.seq_len, given, split)
         facts: Any = [one.as_dict() for one in packed]
         table = comparison_table(packed)
     else:
-        packed = [measure(store, options.seq_len, strategy, given)]
+        packed = [measure(store, options.seq_len, strategy, given, split=split)]
         facts, table = packed[0].stats.as_dict(), stats_table(packed[0].stats)
-        keywords = "".join(f", {name}={value!r}" for name, value in {"strategy": strategy, **given}.items())
-        table += f"\n\nin Python: view = tm.pack({options.store!r}, {options.seq_len}{keywords}); view[:8]['input_ids']"
+        keywords = {"strategy": strategy, **given, **({} if split is None else {"split": split})}
+        written = "".join(f", {name}={value!r}" for name, value in keywords.items())
+        table += f"\n\nin Python: view = tm.pack({options.store!r}, {options.seq_len}{written}); view[:8]['input_ids']"
     print_result(facts, table, as_json=options.json)
     if options.plot is not None:
         draw(packed, options.plot)

@@ -13,6 +13,7 @@ from tokenmill.estimating.survey import Head
 from tokenmill.formatting import some
 from tokenmill.reading import Source, SourceFile
 from tokenmill.reading.formats import get_format
+from tokenmill.reading.separators import large_document
 from tokenmill.reading.template import dig
 
 HUGE_DOCUMENT = 64 << 20  # bytes; longer than any book
@@ -32,6 +33,10 @@ def whole_files(source: Source) -> Finding | None:
     least = max(LARGE_DOCUMENT, min(ONE_SHARE * total, HUGE_DOCUMENT))
     large = [file for file in source.files if file.size >= least and get_format(file.format).one_document(source)]
     share = sum(file.size for file in large) / total if total else 0.0
+    found = large_document(source)
+    if found is not None:
+        count = max(len(large), 1)
+        return Finding("one document", found.what, count, count, None, found.remedy)
     if share < ONE_SHARE:
         return None
     named = ", ".join(file.shown for file in large[:NAMED])

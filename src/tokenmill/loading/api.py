@@ -57,14 +57,14 @@ def _check_rows(rows: int, size: int, options: LoadOptions) -> None:
 def _view(data: Any, options: LoadArguments) -> View | Mixture:
     packing = {**given_of(LayoutOptions, options), **given_of(RowOptions, options)}
     if isinstance(data, View | Mixture):
-        given = {"seq_len": options.seq_len, "tokenizer": options.tokenizer, **packing}
+        given = {"seq_len": options.seq_len, "split": options.split, "tokenizer": options.tokenizer, **packing}
         extra = [name for name, value in given.items() if value is not None]
         if extra:
             raise UsageError(f"{', '.join(extra)}: the {type(data).__name__.lower()} has its own; leave it out")
         return data
     if options.seq_len is None:
         raise UsageError("seq_len is missing: give the length of a row, or a view (tm.pack)")
-    return pack(_store(data, options.tokenizer), options.seq_len, **packing)
+    return pack(_store(data, options.tokenizer), options.seq_len, split=options.split, **packing)
 
 
 def _store(data: Any, tokenizer: Any) -> Store:

@@ -7,6 +7,7 @@ import os
 from tokenmill.option_calls import takes
 from tokenmill.options import PackOptions
 from tokenmill.packing.layout import layout_of, row_format_of
+from tokenmill.packing.splits import ByFiles, files_of_split
 from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
@@ -27,9 +28,11 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
     Documents longer than `seq_len` are split, truncated or dropped as `long_docs` says. Documents with fewer than
     `min_doc_tokens` tokens are left out. Of `mask_labels`, "first" masks tokens that would be predicted from another
     document, "overlap" those that were in the row before. Leaving out `fields` that are not needed saves their time. The
-    masks are int8; "cu_seqlens" comes with "max_seqlen".
+    masks are int8; "cu_seqlens" comes with "max_seqlen". With `split`, only documents from its files are in rows: one of
+    `store.splits`.
     """
     opened = store if isinstance(store, Store) else open_store(store)
     tokenizer = opened.tokenizer
     row_format = row_format_of(options, eos_id=tokenizer.eos_id, vocab_size=tokenizer.vocab_size)
-    return View(opened, layout_of(options), row_format)
+    splits = () if options.split is None else (ByFiles(files_of_split(opened, options.split)),)
+    return View(opened, layout_of(options), row_format, splits)

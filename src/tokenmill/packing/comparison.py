@@ -47,7 +47,7 @@ class Packed:
         }
 
 
-def compare(store: Store, seq_len: int, given: dict[str, Any]) -> list[Packed]:
+def compare(store: Store, seq_len: int, given: dict[str, Any], split: str | None = None) -> list[Packed]:
     """Pack a store with every strategy under the given options. Makes and keeps the plans of all of them.
 
     A strategy that does not take one of the options is packed without it. Options that are not given are tried both ways where
@@ -65,16 +65,22 @@ def compare(store: Store, seq_len: int, given: dict[str, Any]) -> list[Packed]:
     for strategy, own in variants:
         accepted = {option: value for option, value in given.items() if _takes(strategy, option, given)}
         left_out = tuple(option for option in given if option not in accepted)
-        packed.append(measure(store, seq_len, strategy, accepted | own, left_out))
+        packed.append(measure(store, seq_len, strategy, accepted | own, left_out, split=split))
     return packed
 
 
 def measure(
-    store: Store, seq_len: int, strategy: Strategy, options: dict[str, Any], left_out: tuple[str, ...] = ()
+    store: Store,
+    seq_len: int,
+    strategy: Strategy,
+    options: dict[str, Any],
+    left_out: tuple[str, ...] = (),
+    *,
+    split: str | None = None,
 ) -> Packed:
     """Pack a store in one way, and time it."""
     start = time.perf_counter()
-    stats = pack(store, seq_len, strategy=strategy, **options).stats
+    stats = pack(store, seq_len, strategy=strategy, split=split, **options).stats
     return Packed(strategy, options, left_out, stats, time.perf_counter() - start)
 
 

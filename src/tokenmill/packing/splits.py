@@ -1,4 +1,4 @@
-"""Splits: subsets of the documents, by share or by folder.
+"""Splits: subsets of the documents, by share, by folder or by the names of files.
 
 The side of a document depends on its file, identified by the file's first document, and on its number in that file; not on
 names, dates, or other files. So a document keeps its side when documents are appended, and when files are added, moved or
@@ -25,6 +25,7 @@ from tokenmill.io.atomic import canonical, digest
 from tokenmill.option_types import whole_number
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.hashing import splitmix64
+from tokenmill.split_names import matching_splits
 from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents
 
@@ -64,7 +65,7 @@ class ByShare:
 
 
 @dataclass(frozen=True, slots=True)
-class ByFolder:
+class ByFiles:
     """The documents of these files."""
 
     files: tuple[str, ...]
@@ -83,7 +84,7 @@ class ByFolder:
         return lambda documents: chosen[files.of(documents)[0]]
 
 
-Split = ByShare | ByFolder
+Split = ByShare | ByFiles
 
 
 def chosen_by(store: Store, splits: tuple[Split, ...]) -> Chooser | None:
@@ -123,16 +124,31 @@ def folders(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
     parents = {name: name.split("/")[:-1] for name in _files(store).names}
     root = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*parents.values(), strict=False)))
     named = named or _folders_below(parents, root)
-    splits: dict[str, Split] = {}
+    return _disjoint(named, {split: _files_below(split, folder, parents, root) for split, folder in named.items()})
+
+
+def names(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
+    """Splits by the names of files; without names, one for each split that they name."""
+    if not named and not store.splits:
+        raise UsageError(f"by='name': no input file or folder of {store.path} has a name such as train or validation")
+    named = named or {split: split for split in store.splits}
+    return _disjoint(named, {split: files_of_split(store, name) for split, name in named.items()})
+
+
+def files_of_split(store: Store, split: Any) -> tuple[str, ...]:
+    """The input files of a split; UsageError if the store does not have it."""
+    same = matching_splits(split, store.splits, str(store.path))
+    return tuple(file for name in same for file in store.splits[name])
+
+
+def _disjoint(named: Mapping[str, Any], files: Mapping[str, tuple[str, ...]]) -> dict[str, Split]:
     owners: dict[str, str] = {}
-    for split, folder in named.items():
-        files = _files_below(split, folder, parents, root)
-        for name in files:
+    for split in named:
+        for name in files[split]:
             if owners.setdefault(name, split) != split:
                 other = f"{owners[name]}={named[owners[name]]!r}"
-                raise UsageError(f"{split}={folder!r} and {other} both contain {name}; splits must be disjoint")
-        splits[split] = ByFolder(files)
-    return splits
+                raise UsageError(f"{split}={named[split]!r} and {other} both contain {name}; splits must be disjoint")
+    return {split: ByFiles(files[split]) for split in named}
 
 
 def _folders_below(parents: dict[str, list[str]], root: int) -> dict[str, str]:

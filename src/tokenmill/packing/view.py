@@ -19,7 +19,7 @@ from tokenmill.packing.layout import Layout, RowFormat
 from tokenmill.packing.plan_file import VERSION, load_or_write_plan, sweep, write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
 from tokenmill.packing.rows import Arrays, make_rows
-from tokenmill.packing.splits import Split, chosen_by, folders, shares
+from tokenmill.packing.splits import Split, chosen_by, folders, names, shares
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
 from tokenmill.store.store import Store
@@ -126,15 +126,21 @@ class View:
         values = row_format.padding_side, row_format.pad_id, row_format.labels, row_format.mask_labels
         return digest(canonical([self._key, *values]))
 
-    def split(self, *, by: Literal["document", "folder"] = "document", seed: int = 0, **named: Any) -> dict[str, View]:
+    def split(
+        self, *, by: Literal["document", "folder", "name"] = "document", seed: int = 0, **named: Any
+    ) -> dict[str, View]:
         """Views of disjoint subsets of the documents.
 
         `view.split(train=0.99, eval=0.01)` splits by shares of the documents. A document stays in its split when others are
         appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")` splits
-        by the folders of the input files; without names, there is a view for each folder.
+        by the folders of the input files; without names, there is a view for each folder. `view.split(by="name")` has a view
+        for each of `store.splits`, which files and folders with names such as train and validation make.
         """
         SplitOptions(by=by, seed=seed)  # checks them
-        splits = shares(named, seed, self.splits) if by == "document" else folders(self.store, named)
+        if by == "document":
+            splits = shares(named, seed, self.splits)
+        else:
+            splits = folders(self.store, named) if by == "folder" else names(self.store, named)
         return {
             name: View(self.store, self.layout, self.row_format, (*self.splits, split))
             for name, split in splits.items()

@@ -10,12 +10,14 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
+from tokenmill.reading.layouts import FORMAT, DatasetFolder
 from tokenmill.user_cache import read_cached
 
 FORMATS = tuple(REGISTERED)
@@ -29,6 +31,15 @@ PROSE_AND_CODE = frozenset({
 MOST_NESTED_LISTS = 8
 # How the manifest of a token store starts. A folder is a store by what its manifest says, not by the names in it.
 _STORE_MANIFEST = re.compile(rb'\s*\{\s*"format"\s*:\s*"tokenmill-store"')
+
+
+@dataclass(slots=True)
+class Listing:
+    """What is found out while inputs are listed, beside the files to read."""
+
+    ignored: list[Ignored] = field(default_factory=list)
+    sorts_as: dict[str, str] = field(default_factory=dict)  # for files that are not read in the order of their names
+    missing: list[str] = field(default_factory=list)  # files that a folder says it has, but has not
 
 
 def _format_of(path: str, format: str, *, prose: bool) -> tuple[str | None, str | None]:
@@ -50,26 +61,26 @@ def _suffix(path: str) -> str:
     return path[dot:].lower() if dot > path.rfind("/") + 1 else ""
 
 
-def files_of(item: str, format: str, ignored: list[Ignored], depth: int = 0) -> Iterator[SourceFile]:
-    """The files that an input stands for, with absolute paths. Everything else in a folder is appended to `ignored`."""
+def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterator[SourceFile]:
+    """The files that an input stands for, with absolute paths. Everything else in a folder is noted in `listing`."""
     try:
         info = os.stat(item)
     except (OSError, ValueError):
         info = None
     if info is not None and stat.S_ISDIR(info.st_mode):
-        yield from _in_folder(os.path.abspath(item), format, ignored)
+        yield from _in_folder(os.path.abspath(item), format, listing)
     elif info is not None:
         yield _described(os.path.abspath(item), info, format)
     elif item.startswith("@"):
-        yield from _in_list(item[1:], format, ignored, depth)
+        yield from _in_list(item[1:], format, listing, depth)
     elif glob.has_magic(item):
-        yield from _matching(item, format, ignored)
+        yield from _matching(item, format, listing)
     else:
         raise UsageError(f"no such file or folder: {item}")
 
 
-def _in_folder(folder: str, format: str, ignored: list[Ignored]) -> Iterator[SourceFile]:
-    for entry in _walk(folder, ignored):
+def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFile]:
+    for entry in _walk(folder, listing):
         path = entry.path
         chosen, codec = _format_of(path, format, prose=False)
         try:
@@ -77,14 +88,16 @@ def _in_folder(folder: str, format: str, ignored: list[Ignored]) -> Iterator[Sou
         except OSError:  # a dangling link, for example
             info = None
         if chosen is None:
-            ignored.append(Ignored(path, f"not a data file ({_suffix(path) or 'no suffix'})"))
+            listing.ignored.append(Ignored(path, f"not a data file ({_suffix(path) or 'no suffix'})"))
         elif info is not None and not stat.S_ISREG(info.st_mode):
-            ignored.append(Ignored(path, "a pipe, socket or device"))
+            listing.ignored.append(Ignored(path, "a pipe, socket or device"))
         else:
             yield _file(path, info, chosen, codec)
+    for path in listing.missing:
+        yield _file(path, None, FORMAT, None)
 
 
-def _matching(pattern: str, format: str, ignored: list[Ignored]) -> Iterator[SourceFile]:
+def _matching(pattern: str, format: str, listing: Listing) -> Iterator[SourceFile]:
     folders: list[str] = []
     parents: set[str] = set()  # folders of matched files
     # A pattern without "", "." and ".." parts matches normalized paths, which need no abspath() each.
@@ -104,12 +117,12 @@ def _matching(pattern: str, format: str, ignored: list[Ignored]) -> Iterator[Sou
             yield _described(path, info, format)
         else:
             folders.append(path.rstrip("/"))
-    ignored += [Ignored(path, "a folder that a glob matched") for path in folders if path not in parents]
+    listing.ignored += [Ignored(path, "a folder that a glob matched") for path in folders if path not in parents]
     if not parents:
         raise UsageError(f"no file matches {pattern!r} (quote globs, and check the current folder)")
 
 
-def _in_list(path: str, format: str, ignored: list[Ignored], depth: int) -> Iterator[SourceFile]:
+def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[SourceFile]:
     if depth > MOST_NESTED_LISTS:
         raise UsageError(f"the list of files {path} includes itself, or lists are nested too deeply")
     try:
@@ -118,7 +131,7 @@ def _in_list(path: str, format: str, ignored: list[Ignored], depth: int) -> Iter
         raise UsageError(f"cannot read the list of files {path}: {error}") from error
     for line in lines:
         if line.strip():
-            yield from files_of(line.strip(), format, ignored, depth + 1)
+            yield from files_of(line.strip(), format, listing, depth + 1)
 
 
 def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
@@ -151,8 +164,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _walk(folder: str, ignored: list[Ignored]) -> Iterator[os.DirEntry[str]]:
-    """Every visible file below a folder, whatever order the file system lists them in.
+def _walk(folder: str, listing: Listing) -> Iterator[os.DirEntry[str]]:
+    """Every visible file below a folder that may be data, whatever order the file system lists them in.
 
     Each folder is entered once. Links are followed after everything else, so a folder keeps its own name if it has one here.
     """
@@ -163,23 +176,40 @@ def _walk(folder: str, ignored: list[Ignored]) -> Iterator[os.DirEntry[str]]:
         path = folders.pop() if folders else links.pop(0)
         identity, entries = _listed(path)
         if identity in seen:
-            ignored.append(Ignored(path, "a link to a folder that is read by another name"))
+            listing.ignored.append(Ignored(path, "a link to a folder that is read by another name"))
             continue
         seen.add(identity)
         subfolders = {entry.name: entry for entry in entries if _is_folder(entry)}
-        if _is_store(path, {entry.name for entry in entries}):
-            ignored.append(Ignored(path, "a token store"))
+        names = {entry.name for entry in entries}
+        if _is_store(path, names):
+            listing.ignored.append(Ignored(path, "a token store"))
             continue
+        dataset = _dataset_folder(path, names, listing)
         for entry in entries:
             if entry.name.startswith("."):
-                ignored.append(Ignored(entry.path, "hidden"))
+                listing.ignored.append(Ignored(entry.path, "hidden"))
             elif entry.name not in subfolders:
-                yield entry
+                reason = dataset.reason(entry.name)
+                if reason is None:
+                    yield entry
+                else:
+                    listing.ignored.append(Ignored(entry.path, reason))
             elif entry.is_symlink():
                 links.append(entry.path)
             else:
                 folders.append(entry.path)
         links.sort()
+
+
+def _dataset_folder(path: str, names: set[str], listing: Listing) -> DatasetFolder:
+    """What a folder says about itself. The files it lists are read in the order of the list."""
+    dataset = DatasetFolder(path, names)
+    listed = dataset.listed or []
+    listing.missing += [os.path.join(path, name) for name in dataset.missing]
+    for name, place in zip(listed, sorted(listed), strict=True):
+        if name != place:
+            listing.sorts_as[os.path.join(path, name)] = os.path.join(path, place)
+    return dataset
 
 
 def _listed(folder: str) -> tuple[tuple[int, int], list[os.DirEntry[str]]]:

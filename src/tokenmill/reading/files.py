@@ -137,9 +137,12 @@ class Source(ReadOptions):
 
     def options(self) -> dict[str, Any]:
         """The options that change which documents the files give."""
-        return {
+        options = {
             "format": self.format,
             "text_field": None if self.template else self.text_field,
             "template": self.template,
             "separator": self.separator,
         }
+        if self.separator and self.separator_newlines != "keep":
+            options["separator_newlines"] = self.separator_newlines
+        return options

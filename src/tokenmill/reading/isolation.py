@@ -60,7 +60,7 @@ class IsolatedFormat(Format):
     def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         return [Piece(file, *piece) for piece in self._call("split", Piece(file), source, piece_bytes)]
 
-    def digest_option(self, source: Source) -> str | None:
+    def digest_option(self, source: Source) -> str | list[str] | None:
         return self._here.digest_option(source)
 
     def one_document(self, source: Source) -> bool:

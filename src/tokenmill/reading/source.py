@@ -15,10 +15,11 @@ from tokenmill.formatting import in_words
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import values_of
 from tokenmill.options import Format, ReadOptions
-from tokenmill.reading.discover import files_of
+from tokenmill.reading.discover import Listing, files_of
 from tokenmill.reading.files import Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.template import Template
+from tokenmill.split_names import files_by_split, matching_splits
 
 STDIN = "<stdin>"
 
@@ -30,6 +31,8 @@ def read(
     text_field: str = "text",
     template: str | None = None,
     separator: str | None = None,
+    separator_newlines: Literal["strip", "keep"] = "strip",
+    split: str | None = None,
     on_error: Literal["quarantine", "raise"] = "quarantine",
 ) -> Source:
     """Describe a corpus. Costs one stat per file; nothing is read yet.
@@ -38,7 +41,13 @@ def read(
     an Arrow table, a Hugging Face dataset, or an iterable of strings. Files are read in sorted order, once each.
     """
     options = ReadOptions(
-        format=format, text_field=text_field, template=template, separator=separator, on_error=on_error
+        format=format,
+        text_field=text_field,
+        template=template,
+        separator=separator,
+        separator_newlines=separator_newlines,
+        split=split,
+        on_error=on_error,
     )
     _check(options)
     looked_at = time.time_ns()
@@ -47,18 +56,21 @@ def read(
     found: dict[str, SourceFile] = {}
     streams: list[Stream] = []
     spellings: list[str] = []
-    ignored: list[Ignored] = []
+    listing = Listing()
     for item in _flatten(inputs):
         if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
             path = os.fspath(item)
             spellings.append(_spelling(path))
-            for file in files_of(path, format, ignored):
+            for file in files_of(path, format, listing):
                 found.setdefault(file.path, file)
         else:
             for stream in _streams(item):
                 streams.append(stream)
                 spellings.append("-" if stream.name == STDIN else stream.name)
-    files = tuple(found[path] for path in sorted(found))
+    if split is not None:
+        found, streams = _of_split(split, found, streams, ", ".join(dict.fromkeys(spellings)), listing)
+    ignored = listing.ignored
+    files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     if separator is not None:
         _check_separator(files)
     if not files and not streams:
@@ -72,6 +84,17 @@ def read(
         looked_at=looked_at,
         **values_of(ReadOptions, options),
     )
+
+
+def _of_split(
+    split: str, found: dict[str, SourceFile], streams: list[Stream], inputs: str, listing: Listing
+) -> tuple[dict[str, SourceFile], list[Stream]]:
+    """The files and streams of a split. The other files are noted as ignored."""
+    splits = files_by_split([*sorted(found), *(stream.name for stream in streams)])
+    kept = {name for each in matching_splits(split, splits, inputs) for name in splits[each]}
+    listing.ignored += [Ignored(path, "another split") for path in found if path not in kept]
+    files = {path: file for path, file in found.items() if path in kept}
+    return files, [stream for stream in streams if stream.name in kept]
 
 
 def _check(options: ReadOptions) -> None:

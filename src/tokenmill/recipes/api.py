@@ -54,7 +54,8 @@ class Recipe:
         self.config, self.folder, self.name = config, folder, name
 
     def __repr__(self) -> str:
-        sources, splits = list(self.config.sources), list(self._named_splits or ("by folder",))
+        sources = list(self.config.sources)
+        splits = list(self._named_splits or (f"by {self.config.split['by']}",))
         return one_line("Recipe", shown(self.name), f"sources={shown(sources)}", f"splits={shown(splits)}")
 
     @cached_property
@@ -105,7 +106,7 @@ class Recipe:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits. Split by folder without names, they are the folders, which needs the stores."""
+        """The names of the splits. By folder or by name, but without names, they are those of the stores."""
         if self._named_splits:
             return self._named_splits
         return tuple(dict.fromkeys(name for parts in self._parts.values() for name in parts))

@@ -170,7 +170,7 @@ def _split(written: YamlValue | None) -> dict[str, Any]:
     keys = _mapping(written, "split", "split: {eval: 0.01}")
     options = declared(SplitOptions)
     values = _section({name: each for name, each in keys.items() if name in options}, SplitOptions, "split")
-    by_folder = values.get("by") == "folder"
+    by_folder = values.get("by", "document") != "document"
     named = {name: each for name, each in keys.items() if name not in options}
     for name, each in named.items():
         _check_name(each, name, "split")
@@ -178,7 +178,7 @@ def _split(written: YamlValue | None) -> dict[str, Any]:
             raise each.error("split.self: a split cannot have this name")
     parts = {name: _value(FOLDER if by_folder else SHARE, each, f"split.{name}") for name, each in named.items()}
     if by_folder and "seed" in keys:
-        raise keys["seed"].error("split.seed has no effect with by: folder; leave it out")
+        raise keys["seed"].error(f"split.seed has no effect with by: {values['by']}; leave it out")
     return {**values, **(parts if by_folder else _shares(written, parts, values.get("seed", 0)))}
 
 

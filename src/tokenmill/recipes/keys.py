@@ -58,6 +58,6 @@ SECTIONS: dict[str, type[Options]] = {"build": BuildKeys, "pack": PackOptions, "
 TOP = ("sources", "tokenizer", "build", "pack", "split", "load")
 
 TOKENIZER = Option("tokenizer", Text(), Help("the tokenizer"))
-# The values of named splits: shares of the documents, or, split by folder, folders.
+# The values of named splits: shares of the documents, or, split by folder or by name, folders or names.
 SHARE = Option("share", Number(0, 1, above=True), Help("share of the documents; the rest is train"))
-FOLDER = Option("folder", Text(), Help("by folder: the documents of files below it"))
+FOLDER = Option("folder", Text(), Help("by folder: the documents of files below it; by name: those of this split"))

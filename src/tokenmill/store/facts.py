@@ -133,6 +133,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("disk", human(facts["disk_bytes"]) if "disk_bytes" in facts else ""),
         ("built", _built(facts)),
         ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
+        ("split", source.get("split", "")),
         ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
         (

@@ -20,6 +20,7 @@ from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.io.atomic import naming_files
+from tokenmill.split_names import files_by_split
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
 from tokenmill.store.first_touch import FirstTouch
@@ -174,6 +175,12 @@ class Store:
     @property
     def tokenizer(self) -> StoredTokenizer:
         return stored_tokenizer(self.path, self.manifest)
+
+    @cached_property
+    def splits(self) -> dict[str, list[str]]:
+        """The input files of each split, by their names and folders (see `tokenmill.split_names`). Reads sources.json."""
+        split, files = self.manifest.source.get("split"), self._sources.files
+        return files_by_split(files) if split is None else {split: list(dict.fromkeys(files))}
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:

@@ -122,8 +122,10 @@ class CacheDestination:
     def __init__(self, root: Path, resolved: ResolvedRequest) -> None:
         self.root, self.resolved, self.source = root, resolved, resolved.source
         self.build_key = build_key(resolved.options)[:KEY_DIGITS]
-        inputs = digest(canonical([sorted(self.source.inputs), self.source.options()]))[:KEY_DIGITS]
-        self.entry = root / "builds" / f"{self.build_key}-{inputs}"
+        inputs = [sorted(self.source.inputs), self.source.options()]
+        if self.source.split is not None:
+            inputs.append(self.source.split)
+        self.entry = root / "builds" / f"{self.build_key}-{digest(canonical(inputs))[:KEY_DIGITS]}"
         self.folder = self.entry / "store"
 
     def unchanged_store(self) -> Store | None:

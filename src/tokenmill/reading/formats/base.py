@@ -67,7 +67,7 @@ class Format(ABC):
         """An uncompressed file as pieces of about `piece_bytes`; an empty list if it must stay whole."""
         return []
 
-    def digest_option(self, source: Source) -> str | None:
+    def digest_option(self, source: Source) -> str | list[str] | None:
         """The option that chooses the text. The digest covers it."""
         return source.template or source.text_field
 

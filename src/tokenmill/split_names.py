@@ -1,0 +1,78 @@
+"""The splits of a corpus by the names of its files and folders, as Hugging Face `datasets` reads them.
+
+    train.jsonl  valid-02.txt  test/a.parquet                  words in names: train, validation, test
+    validation/train.txt                                       the first such word of the path: folders count before files
+    data/train_sft-00000-of-00003.parquet                      a dataset on the Hub: the name before the numbers
+    saved/train_sft/data-00000-of-00001.arrow                  a DatasetDict saved to disk: the folder
+
+Folders count below the one that all files have in common; the name of that one only if nothing below it names a split.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tokenmill.errors import UsageError
+
+WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_BETWEEN_WORDS = re.compile(r"[-_. 0-9]+")
+_NAME = r"\w+(?:\.\w+)*"  # what datasets takes for the name of a split
+_SAVED = re.compile(rf"(?:.*/)?({_NAME})/data-\d+-of-\d+\.arrow")
+_ON_HUB = re.compile(rf"(?:.*/)?data/({_NAME})-\d{{5}}-of-\d{{5}}\b[^/]*")
+_STREAM = re.compile(rf"<dataset ({_NAME})(?::\d+)?>")  # the name of a DatasetDict's part that was passed as an object
+
+
+def files_by_split(files: Iterable[str]) -> dict[str, list[str]]:
+    """The files of each split. Files that nothing names a split for are in none."""
+    names = list(dict.fromkeys(files))
+    paths = [name for name in names if os.path.isabs(name)]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    splits: dict[str, list[str]] = {}
+    for name in names:
+        split = _split_of(name, root)
+        if split is not None:
+            splits.setdefault(split, []).append(name)
+    split = _word_in(os.path.basename(root))
+    return {split: paths} if split is not None and not splits else splits
+
+
+def matching_splits(split: Any, splits: Collection[str], where: str) -> list[str]:
+    """The splits that a name stands for: the one of this name, or those that mean the same, such as validation for "val".
+
+    UsageError, with the names that there are, if there is none.
+    """
+    if not isinstance(split, str):
+        raise UsageError(f"split={split!r} is not the name of a split")
+    same = [name for name in splits if name == split] or [name for name in splits if _meaning(name) == _meaning(split)]
+    if not same:
+        there = f"it has {', '.join(splits)}" if splits else "no file or folder has a name such as train or validation"
+        raise UsageError(f"{where} has no split {split!r}; {there}")
+    return same
+
+
+def _meaning(split: str) -> str:
+    return WORDS.get(split.lower(), split)
+
+
+def _split_of(file: str, root: str) -> str | None:
+    if stream := _STREAM.fullmatch(file):
+        return stream[1]
+    saved, on_hub = _SAVED.fullmatch(file), _ON_HUB.fullmatch(file)
+    if saved and os.path.dirname(file) != root:
+        return saved[1]
+    if on_hub:
+        return _meaning(on_hub[1])
+    below = file[len(root) :]
+    return next(filter(None, map(_word_in, below.split("/"))), None)
+
+
+def _word_in(name: str) -> str | None:
+    """The split of the first word that names one."""
+    return next((WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in WORDS), None)
