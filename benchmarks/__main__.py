@@ -1,4 +1,4 @@
-"""The command line of the benchmarks. The exit code is 0 whatever the figures are."""
+"""The command line of the benchmarks, and of their chart. The exit code is 0 whatever the figures are."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chart import write_chart
 from tokenmill.cli.flags import count
 from tokenmill.formatting import parse_size
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    if options.run is write_chart:
+        write_chart(options.results, options.output)
+        return 0
     work = Path(options.work or tempfile.mkdtemp(prefix="tokenmill-bench-"))
     try:
         result, table = options.run(work, options)
     finally:
         if not options.work:
             shutil.rmtree(work, ignore_errors=True)
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0
 
@@ -54,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
     cache = _add(commands, "cache", _cache, "time to the first batch, checks for changes, hashing")
     _add_text(cache, "250MB")
     _add_tokenizer(cache)
+
+    chart = commands.add_parser("chart", help="draw the speeds of a result of builds", description=write_chart.__doc__)
+    chart.set_defaults(run=write_chart)
+    chart.add_argument("results", type=Path, help="JSON that `builds --output` has written")
+    chart.add_argument("-o", "--output", type=Path, required=True, help="the SVG file to write")
     return top
 
 
@@ -63,6 +75,7 @@ def _add(commands: Any, name: str, run: Callable[..., Any], about: str) -> argpa
     command.add_argument("--rounds", type=count, default=3, help="repetitions; the best of each counts (3)")
     command.add_argument("--work", metavar="DIR", help="directory for text and stores (a temporary one)")
     command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--output", type=Path, metavar="FILE", help="also write the JSON to a file")
     return command
 
 

@@ -5,6 +5,7 @@
     python examples/train_gpt.py --pretokenized corpus/ --layers 12 --width 768 --heads 12 --seq-len 1024 --batch-size 512
     torchrun --nproc_per_node=2 examples/train_gpt.py --checkpoint run/            # the same batches, the same losses
     python examples/train_gpt.py --checkpoint run/ --resume                        # after a kill: continues at the next row
+    python examples/train_gpt.py --config run.yaml --epochs 3                      # flags from a file; those given here win
 
 --batch-size is the rows of one step over all processes. Losses are summed and divided by the targets of the whole batch, so
 the curve does not depend on the number of processes or of --accumulate parts, up to the order of additions.
@@ -18,8 +19,10 @@ import argparse
 import csv
 import math
 import os
+import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -28,13 +31,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import yaml
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import tokenmill as tm
 from tokenmill.demo_data import demo_tokenizer
 
-SHAPE = ("layers", "width", "heads", "seq_len", "strategy", "batch_size")  # what a checkpoint and its run must agree on
+SHAPE = (
+    "layers",
+    "width",
+    "heads",
+    "seq_len",
+    "strategy",
+    "batch_size",
+    "optimizer",
+)  # what a checkpoint and its run must agree on
 
 
 class Block(nn.Module):
@@ -97,6 +110,21 @@ def summed_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), batch["labels"].flatten(), reduction="sum", ignore_index=-100)
 
 
+def make_optimizer(gpt: GPT, args: argparse.Namespace, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW without decay of the norms. In 8 bits its two averages take a quarter of the memory; that needs a GPU."""
+    wide = {"params": [p for p in gpt.parameters() if p.ndim > 1], "weight_decay": 0.1}
+    flat = {"params": [p for p in gpt.parameters() if p.ndim < 2], "weight_decay": 0.0}
+    if args.optimizer == "adamw":
+        return torch.optim.AdamW([wide, flat], lr=args.lr, betas=(0.9, 0.95), fused=device.type == "cuda")
+    if device.type != "cuda":
+        raise SystemExit("--optimizer adamw8bit needs a CUDA device: leave it out here")
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise SystemExit(f"--optimizer adamw8bit needs bitsandbytes ({error}): pip install bitsandbytes") from None
+    return bitsandbytes.optim.AdamW8bit([wide, flat], lr=args.lr, betas=(0.9, 0.95))
+
+
 def learning_rate(step: int, args: argparse.Namespace) -> float:
     """Linear warm-up, then a cosine down to a tenth."""
     warmup = max(1, args.steps // 20)
@@ -144,6 +172,17 @@ def split(view: tm.View, share: float) -> dict[str, tm.View]:
         few = f"--eval-share {share} of {len(view.store):,} documents leaves one side empty"
         raise SystemExit(f"{few}: give another share, more documents, or 0 to hold out none")
     return parts
+
+
+def batches(loader: Any, workers: int, device: torch.device) -> Iterator[dict[str, Tensor]]:
+    """The batches from the loader's position on: made on a thread, or the same ones in some worker processes."""
+    if not workers:
+        yield from loader
+        return
+    for batch in DataLoader(loader.dataset(), batch_size=None, num_workers=workers):
+        state = loader.state_dict()  # workers have loaders of their own: this one counts what they return
+        loader.load_state_dict({**state, "samples": state["samples"] + state["global_batch_size"]})
+        yield {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
 
 def unigram_entropy(view: tm.View) -> float:
@@ -218,7 +257,10 @@ def train(args: argparse.Namespace) -> None:
     say = print if rank == 0 else (lambda *_, **__: None)
     view = packed(args)
     parts = split(view, args.eval_share)
-    loader = tm.load(parts["train"], global_batch_size=args.batch_size, seed=args.seed, device=device)
+    on_device = None if args.num_workers else device  # workers make batches on the CPU
+    loader = tm.load(parts["train"], global_batch_size=args.batch_size, seed=args.seed, device=on_device)
+    if args.epochs:
+        args.steps = math.ceil(args.epochs * len(parts["train"]) / args.batch_size)
     held_out = None
     if args.eval_share:
         options = {"shuffle": False, "epochs": 1, "drop_last": False, "device": device}
@@ -226,9 +268,7 @@ def train(args: argparse.Namespace) -> None:
 
     torch.manual_seed(args.seed)
     gpt = GPT(view.store.tokenizer.vocab_size, args.layers, args.width, args.heads).to(device)
-    wide = {"params": [p for p in gpt.parameters() if p.ndim > 1], "weight_decay": 0.1}
-    flat = {"params": [p for p in gpt.parameters() if p.ndim < 2], "weight_decay": 0.0}
-    optimizer = torch.optim.AdamW([wide, flat], lr=args.lr, betas=(0.9, 0.95), fused=device.type == "cuda")
+    optimizer = make_optimizer(gpt, args, device)
     precision = args.precision or "fp32"
     if device.type == "cuda" and not args.precision:  # older ones have no bfloat16; float16 needs a scaled loss
         precision = "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "fp16"
@@ -257,11 +297,13 @@ def train(args: argparse.Namespace) -> None:
         writer = csv.writer(log)
         writer.writerow(("step", "loss", "lr", "tokens_per_second", "eval_perplexity"))
         size = sum(p.numel() for p in gpt.parameters())
-        say(f"{size:,} parameters on {world} x {device.type} ({precision}); {len(parts['train']):,} rows; log: {path}")
+        told = f"{len(parts['train']):,} rows, {args.steps:,} steps"
+        say(f"{size:,} parameters on {world} x {device.type} ({precision}); {told}; log: {path}")
         say(f"knowing only how frequent each token is costs {unigram_entropy(parts['train']):.3f} nats")
 
     before = time.perf_counter()
-    for step, batch in zip(range(begin + 1, args.steps + 1), loader, strict=False):
+    data = batches(loader, args.num_workers, device)
+    for step, batch in zip(range(begin + 1, args.steps + 1), data, strict=False):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args)
         targets = over_processes((batch["labels"] != -100).sum()).clamp(min=1)
@@ -291,8 +333,8 @@ def train(args: argparse.Namespace) -> None:
         if log:
             writer.writerow((step, loss, learning_rate(step, args), round(speed), score))
         if finished or score or step % 10 == 0:
-            held_out = f", held out: perplexity {score:.2f}" if score else ""
-            say(f"step {step}: loss {loss:.4f}, {speed:,.0f} tokens/s{held_out}", flush=True)
+            evaluated = f", held out: perplexity {score:.2f}" if score else ""
+            say(f"step {step}: loss {loss:.4f}, {speed:,.0f} tokens/s{evaluated}", flush=True)
         if args.checkpoint and rank == 0 and (finished or step % args.save_every == 0):
             kept = {"model": gpt, "optimizer": optimizer, "scaler": scaler, "data": loader}
             shape = {name: getattr(args, name) for name in SHAPE}
@@ -308,10 +350,12 @@ def train(args: argparse.Namespace) -> None:
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style, allow_abbrev=False)
     option = parser.add_argument
     option("texts", nargs="*", help="raw text: files, globs, folders (Python's own source files)")
     option("--tokenizer", help="for raw text: as for tm.load_tokenizer (the demo tokenizer)")
+    option("--config", metavar="FILE", help="a YAML file of flags, such as `seq_len: 512`; flags given here win")
     option("--pretokenized", metavar="PATH", help="a token store, instead of text")
     option("--strategy", choices=("concat", "best_fit", "pad"), default="concat", help="how rows are packed (concat)")
     option("--seq-len", type=positive, default=128, help="tokens in a row (128)")
@@ -322,7 +366,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         default=1,
         help="split the rows of a process into this many parts, to save memory (1)",
     )
-    option("--steps", type=positive, default=600, help="steps of the whole run, for the learning rate schedule (600)")
+    option("--steps", type=positive, help="steps of the whole run, for the learning rate schedule (600)")
+    option("--epochs", type=positive, help="instead of --steps: how often each row is read")
+    option(
+        "--num-workers", type=int, default=0, help="processes that make batches; 0 for a thread, which is enough (0)"
+    )
+    option("--optimizer", choices=("adamw", "adamw8bit"), default="adamw", help="8 bits: GPU and bitsandbytes (adamw)")
     option("--layers", type=positive, default=2)
     option("--width", type=positive, default=128)
     option("--heads", type=positive, default=4)
@@ -340,6 +389,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     option("--precision", choices=("fp32", "bf16", "fp16"), help="of matrix products (half precision on GPUs)")
     option("--compile", action="store_true", help="torch.compile: a minute at first, then faster")
     args = parser.parse_args(given)
+    if args.config:
+        args = parser.parse_args([*flags_of(args.config), *(sys.argv[1:] if given is None else given)])
+    if args.steps and args.epochs:
+        parser.error("--steps and --epochs: give one of them")
+    args.steps = args.steps or 600
     if args.pretokenized and (args.texts or args.tokenizer):
         parser.error("--pretokenized is a store, which has its texts and tokenizer: leave those out")
     if args.width % (2 * args.heads):
@@ -347,6 +401,24 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     if args.resume and not args.checkpoint:
         parser.error("--resume needs --checkpoint DIR, the folder of the run to go on with")
     return args
+
+
+def flags_of(path: str) -> list[str]:
+    """A YAML file as flags: `seq_len: 512` is --seq-len=512, `compile: true` is --compile."""
+    try:
+        values = yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise SystemExit(f"--config {path}: {error}") from None
+    if not isinstance(values, dict):
+        raise SystemExit(f"--config {path}: write flags and their values, such as seq_len: 512")
+    flags = []
+    for name, value in values.items():
+        flag = f"--{name}".replace("_", "-")
+        if value is True:
+            flags.append(flag)
+        elif value is not False and value is not None:
+            flags.append(f"{flag}={value}")
+    return flags
 
 
 def positive(text: str) -> int:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.chart import svg
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -16,11 +17,15 @@ ROOT = Path(__file__).parent.parent.parent
 def test_builds(tmp_path):
     corpus = tmp_path / "words.txt"
     corpus.write_text("some words of text to measure with, and then some more of them\n" * 2000)
+    results = tmp_path / "results" / "builds.json"
     command = ["builds", "--corpus", corpus, "--size", "1MB", "--rounds", "1", "--work", tmp_path / "work", "--json"]
+    command += ["--output", results]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks", *map(str, command)], cwd=ROOT, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == json.loads(results.read_text("utf-8"))
+    assert svg(json.loads(ran.stdout)).count("<rect") == 3
     bars = json.loads(ran.stdout)["bars"]
     assert len(bars) > 5
     assert [bar for bar in bars if bar["met"] and bar["ratio"] <= 0] == []  # a bar is not met by a nonsense number

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pages import run_page, run_script
+from pages import run_commands, run_here, run_page, run_script
 
 import tokenmill
 from tokenmill.cli import parser
@@ -54,8 +54,9 @@ def test_public_names_are_these():
         assert name in dir(tokenmill)
 
 
-def test_readme_examples_run(tmp_path, tokenizer_path, proved):
-    """Every bash and Python block of the README, in order, as it stands, in a folder with the files it speaks of."""
+@pytest.fixture
+def folder(tmp_path, tokenizer_path, proved):
+    """A folder with the files that the pages speak of, small, and a cache that knows the tokenizer."""
     (tmp_path / "data").mkdir()
     for part in range(2):
         rows = [{"title": f"Title {i}", "text": f"Document {i} of part {part}.\n" * 300} for i in range(20)]
@@ -63,9 +64,36 @@ def test_readme_examples_run(tmp_path, tokenizer_path, proved):
         (tmp_path / "data" / f"part-{part}.jsonl").write_text(lines)
     shutil.copytree(tokenizer_path, tmp_path / "path" / "to")
     shutil.copytree(proved, tmp_path / "cache")
-    run_page(README, tmp_path)
-    assert len(tokenmill.open(tmp_path / "from-python")) == 1000
-    assert len(tokenmill.open(tmp_path / "trial")) == 40
+    return tmp_path
+
+
+def test_the_readme_is_short():
+    assert len(README.encode()) <= 6000
+    first_screen = README.splitlines()[:24]
+    assert any(line.startswith("make demo") for line in first_screen)
+    assert any(line.startswith("make test") for line in first_screen)
+
+
+def test_readme_examples_run(folder):
+    """Every bash and Python block of the README, as it stands. The Python needs no file."""
+    run_page(README, folder)
+    assert len(tokenmill.open(folder / "mine")) == 40
+    assert len(tokenmill.open(folder / "corpus")) > 100
+
+
+def test_building_page_runs(folder):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "building.md").read_text("utf-8"), re.DOTALL)
+    run_script(block, folder)
+    assert len(tokenmill.open(folder / "from-python")) == 1000
+    assert len(tokenmill.open(folder / "trial")) == 40
+
+
+def test_tutorial_runs(folder):
+    """Its Python, then its commands on the store that the Python has made."""
+    page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+    run_here("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), folder)
+    told = run_commands(page, folder)
+    assert "all checksums match" in told["verify tutorial/store"]
 
 
 def test_tokenizers_page_runs(tmp_path, tokenizer_path, proved):

@@ -20,6 +20,10 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "encoding/test_selection.py::test_an_engine_of_another_unicode_version",
             "encoding/test_selection.py::test_an_engine_that_mistakes_a_flag_of_an_added_token",
         ],
+        "once and in seconds": [
+            "encoding/test_first_use.py::test_little_text_is_encoded_by_the_reference",
+            "encoding/test_first_use.py::test_more_text_is_encoded_by_the_first_engine_that_agrees",
+        ],
         "spot-checked during the build, and stopped at the first difference": [
             "building/test_spot_check.py::test_a_wrong_engine_is_caught"
         ],
@@ -45,6 +49,10 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "building/test_build_kills.py::test_fifty_kills",
             "building/test_io_faults.py::test_any_call_may_fail",
             "building/test_supervisor.py::test_any_schedule_gives_the_same_store_and_ends",
+        ],
+        "Streams are encoded as they are read": [
+            "building/test_streams.py::test_little_is_on_disk",
+            "building/test_streams.py::test_the_same_bytes_as_from_a_file",
         ],
         "cut the power": ["building/test_io_faults.py::test_the_power_may_fail_at_any_step"],
         "The bytes are the same with 1 worker or 64": [

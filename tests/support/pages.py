@@ -29,13 +29,22 @@ class Ran(dict[str, str]):
 def run_page(page: str, folder: Path, more: str = "") -> Ran:
     """Run a page's commands in order, then its Python as one script, with `more` behind it; any failure is an AssertionError.
 
-    The cache is `folder / "cache"`. Commands run in this process, which saves the start of many; the script in one of its own.
+    The cache is `folder / "cache"`. The script runs in a process of its own.
     """
-    blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)
-    assert {kind for kind, _ in blocks} == {"bash", "python"}
+    python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert python
+    told = run_commands(page, folder)
+    run_script("\n".join([*python, more]), folder)
+    return told
+
+
+def run_commands(page: str, folder: Path) -> Ran:
+    """Run a page's commands in order, in this process, which saves the start of many."""
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    assert blocks
     cache = {"TOKENMILL_CACHE": str(folder / "cache")}
     told = Ran()
-    for block in (block for kind, block in blocks if kind == "bash"):
+    for block in blocks:
         for line in block.splitlines():
             program, *arguments = shlex.split(line, comments=True)
             assert program == "tokenmill"
@@ -47,9 +56,14 @@ def run_page(page: str, folder: Path, more: str = "") -> Ran:
             told[name] = told.get(name, "") + out.getvalue()
             told.errors[name] = told.errors.get(name, "") + err.getvalue()
             told.said.append(out.getvalue() + err.getvalue())
-    script = "\n".join([*(block for kind, block in blocks if kind == "python"), more])
-    run_script(script, folder)
     return told
+
+
+def run_here(script: str, folder: Path) -> None:
+    """Run some Python of a page in this process: it has imported torch already, which takes longer than most scripts."""
+    cache = {"TOKENMILL_CACHE": str(folder / "cache")}
+    with chdir(folder), mock.patch.dict(os.environ, cache), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        exec(compile(script, "page", "exec"), {"__name__": "__main__"})
 
 
 def run_script(script: str, folder: Path) -> None:

@@ -1,0 +1,143 @@
+"""Pages that are written by scripts are up to date; how-tos run; links and quoted errors exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchmarks.__main__ import main as benchmarks
+from pages import run_commands, run_here
+
+import tokenmill as tm
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "benchmarks" / "recorded"
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("page", "writer"), [("api.md", "api_page"), ("benchmarks.md", "benchmark_page")])
+def test_written_pages_are_up_to_date(page, writer):
+    assert (ROOT / "docs" / page).read_text("utf-8") == script(writer).page(), f"run scripts/{writer}.py"
+
+
+def test_the_api_page_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    for name in tm.__all__:
+        assert f"\n## tm.{name}\n" in page
+    for owner in (tm.Loader, tm.Store, tm.Tokenizer, tm.View):
+        for name in vars(owner):
+            documented = f"### {owner.__name__}.{name}\n" in page or f"| `{name}` |" in page
+            assert documented or name.startswith("_"), name
+
+
+def test_the_chart_is_drawn_from_the_recorded_results(tmp_path):
+    assert benchmarks(["chart", str(RECORDED / "builds.json"), "-o", str(tmp_path / "speed.svg")]) == 0
+    assert (tmp_path / "speed.svg").read_bytes() == (ROOT / "docs" / "speed.svg").read_bytes()
+
+
+def test_a_page_of_the_results_of_this_machine(tmp_path):
+    """What `make bench` writes has more runs of more kinds than the recorded results; each run is in a table."""
+    bars = [{"what": "cost of it", "measured": 7.25, "unit": "%", "bar": "<= 5", "met": False}]
+    runs = [{"what": "one", "seconds": 0.5, "cpu": 1234.5}, {"what": "two", "steps": {"import": 0.1, "load": 2}}]
+    machine = {"cpu": "a processor", "cores": 3}
+    (tmp_path / "loading.json").write_text(
+        json.dumps({"machine": machine, "bars": bars, "runs": runs, "notes": ["So."]})
+    )
+    page = script("benchmark_page").page(tmp_path)
+    assert "\n## Loading\n" in page
+    assert "\n## Builds\n" not in page
+    assert "cpu a processor, cores 3." in page
+    assert "| cost of it | **7.25 %** | <= 5: missed |" in page
+    assert "| run | seconds | cpu |\n| --- | --- | --- |\n| one | 0.5 | 1,234 |" in page
+    assert "| run | import | load |\n| --- | --- | --- |\n| two | 0.1 | 2 |" in page
+    assert page.endswith("So.\n")
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+            name, _, anchor = target.partition("#")
+            found = (page.parent / name) if name else page
+            assert found.exists(), f"{page.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name}" in index, page.name
+
+
+def test_quoted_errors_are_those_of_the_code():
+    """What troubleshooting.md quotes as a message of tokenmill is in its source."""
+    others = {"tokenmill: command not found", "No matching distribution found for tokenmill"}
+    sources = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
+    sources = re.sub(r'"\n\s+f?"', "", sources)  # messages that go on in the next line
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    symptoms = re.findall(r"^\| (.+?) \| .+ \|$", page, re.MULTILINE)
+    quoted = [text for symptom in symptoms for text in re.findall(r"`([^`]+)`", symptom) if text not in others]
+    assert len(quoted) > 25
+    for text in quoted:
+        for part in re.split(r"\.\.\.|'text'|rank 0 of 1", text):
+            shown = part.strip(" ,;")
+            assert shown in sources or shown in ("pip install 'tokenmill[", "]'"), text
+
+
+def test_how_tos_run(tmp_path, tokenizer_path, proved):
+    """Their commands and Python, on small files of the same layout. A folder stands for each tokenizer of the Hub."""
+    stories = [f"Once upon a time there was a cat. It had {i} friends.\n" * 20 for i in range(60)]
+    (tmp_path / "TinyStories").mkdir()
+    for name in ("train", "valid"):
+        text = "<|endoftext|>\n".join(stories)
+        (tmp_path / "TinyStories" / f"TinyStories-{name}.txt").write_text(text)
+    (tmp_path / "fineweb/sample/10BT").mkdir(parents=True)
+    table = pa.table({"text": stories, "id": [str(i) for i in range(60)], "url": ["https://example.org"] * 60})
+    pq.write_table(table, tmp_path / "fineweb/sample/10BT/000_00000.parquet")
+    (tmp_path / "data").mkdir()
+    lines = (json.dumps({"text": f"Document {i}.\n" * 400}) for i in range(60))
+    (tmp_path / "data" / "part.jsonl").write_text("\n".join(lines))
+    for name in ("gpt2", "Qwen/Qwen3-0.6B-Base"):
+        shutil.copytree(tokenizer_path, tmp_path / name)
+    shutil.copytree(proved, tmp_path / "cache")
+    more = """
+assert next(iter(train))["input_ids"].shape == (8, 512) and len(valid) > 0
+assert next(iter(loader))["labels"].shape == (2, 4096)
+x, y = get_batch("train")
+assert x.shape == y.shape == (12, 256) and (x[:, 1:] == y[:, :-1]).all()
+import numpy as np
+assert (np.fromfile("train.bin", np.uint16) == np.concatenate(list(tm.open("nano")))).all()
+assert len(tm.open("from-datasets")) == 100 and len(rows) > 0
+"""
+    page = (ROOT / "docs" / "howto.md").read_text("utf-8")
+    run_commands(page, tmp_path)
+    run_here("\n".join([*re.findall(r"```python\n(.*?)```", page, re.DOTALL), more]), tmp_path)
+    assert len(tm.open(tmp_path / "stories" / "train")) == 60
+    assert len(tm.open(tmp_path / "fineweb-gpt2")) == 60
+
+
+def test_the_flags_of_the_trainer_in_the_pages_exist(monkeypatch):
+    spec = importlib.util.spec_from_file_location("train_gpt", ROOT / "examples" / "train_gpt.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    shown = re.findall(r"train_gpt\.py(.*)$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE)
+    commands = [text for text in shown if text.startswith(" ") and "`" not in text and "..." not in text]
+    assert len(commands) > 4
+    for text in commands:
+        example.arguments(shlex.split(text, comments=True))
