@@ -223,7 +223,7 @@ if "tokenmill.building.executors.worker" in sys.orig_argv:
     for number in (0, 1):
         lines = (corpus / "0.jsonl").read_text().splitlines(True)[number * 100 : number * 100 + 18]
         (source / f"{number}.jsonl").write_text("".join(lines))
-    arguments = ("-c", DRIVER, source, tokenizer_path, tmp_path / "store", 1, "1MB")
+    arguments = ("-c", DRIVER, source, tokenizer_path, tmp_path / "store", 1, "336MiB")
     with running(*arguments, site=tmp_path / "site") as build:
         assert wait_until(lambda: build.poll() is not None, 25), "the build hangs"
         code, out, err = finish(build)
