@@ -128,7 +128,8 @@ assert len(tm.open("from-datasets")) == 100 and len(rows) > 0
     page = (ROOT / "docs" / "howto.md").read_text("utf-8")
     run_commands(page, tmp_path)
     run_here("\n".join([*re.findall(r"```python\n(.*?)```", page, re.DOTALL), more]), tmp_path)
-    assert len(tm.open(tmp_path / "stories" / "train")) == 60
+    assert len(tm.open(tmp_path / "stories")) == 120
+    assert list(tm.open(tmp_path / "stories").splits) == ["train", "validation"]
     assert len(tm.open(tmp_path / "fineweb-gpt2")) == 60
 
 
