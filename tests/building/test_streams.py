@@ -198,6 +198,10 @@ def test_an_iterator_is_read_once(tokenizer_path, tmp_path):
     assert len(tm.build(source, tokenizer_path, tmp_path / "a", **OPTIONS)) == 2
     with pytest.raises(UsageError, match="<iterable> was read before"):
         tm.build(source, tokenizer_path, tmp_path / "b", **OPTIONS)
+    some = (text for text in ["one", "two", "three"])
+    assert len(tm.build(some, tokenizer_path, tmp_path / "e", **OPTIONS, max_documents=1)) == 1
+    with pytest.raises(UsageError, match="<iterable> was read before"):
+        tm.build(some, tokenizer_path, tmp_path / "f", **OPTIONS)
     listed = tm.read(["one", "two"])
     for name in "cd":
         assert len(tm.build(listed, tokenizer_path, tmp_path / name, **OPTIONS)) == 2

@@ -90,7 +90,7 @@ def test_options_are_checked_before_anything_is_tokenized(texts, tokenizer_path,
 def test_an_input_that_failed_is_said(texts, tokenizer_path):
     whole = gzip.compress((texts / "1.jsonl").read_bytes())
     (texts / "2.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.warns(UserWarning, match=r"1 input files failed and are not loaded: .*2\.jsonl\.gz"):
+    with pytest.warns(UserWarning, match=r"1 input file failed and is not in .*2\.jsonl\.gz"):
         loader = tm.load(texts, 2, seq_len=8, tokenizer=tokenizer_path)
     assert len(loader.data.store) == 80
 

@@ -316,7 +316,7 @@ def test_an_incomplete_store_warns_when_opened(small):
     manifest = read_manifest(folder)
     manifest.complete, manifest.failed = False, [{"file": "x.gz", "error": "x.gz: truncated"}]
     manifest.write(folder)
-    with pytest.warns(UserWarning, match="1 input files failed") as caught:
+    with pytest.warns(UserWarning, match="1 input file failed") as caught:
         store = tm.open(folder)
     assert caught[0].filename == __file__
     assert not store.complete

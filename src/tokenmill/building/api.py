@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import request_for
 from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
+from tokenmill.formatting import some
 from tokenmill.option_calls import takes
 from tokenmill.options import BuildArguments
 from tokenmill.store.store import Store
@@ -34,7 +36,14 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     The bytes of the store depend only on the input, the tokenizer and `shard_bytes`. Input files that cannot be read are left
     out: then `store.complete` is False, `store.failed` names them, and the next build tries them again.
     """
-    return build_store(source, arguments)
+    store = build_store(source, arguments)
+    if store.failed:
+        names = ", ".join(entry["file"] for entry in store.failed[:3]) + (", ..." if len(store.failed) > 3 else "")
+        be = "is" if len(store.failed) == 1 else "are"
+        warnings.warn(
+            f"{some(len(store.failed), 'input file')} failed and {be} not in {store.path}: {names}", stacklevel=3
+        )
+    return store
 
 
 def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool = True) -> Store:

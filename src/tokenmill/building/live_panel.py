@@ -80,10 +80,11 @@ class LivePanel:
         failed = f"{some(progress.failed_files, 'file')} failed" if progress.failed_files else ""
         quarantined = f"{progress.quarantined:,} quarantined" if progress.quarantined else ""
         rates = [
+            *([failed] if failed else []),
             f"{human(progress.text_bytes_per_second)}/s of text",
             f"{human(progress.tokens_per_second, '')}tok/s",
             f"{progress.documents:,} documents",
-            *(part for part in (shards, quarantined, failed) if part),
+            *(part for part in (shards, quarantined) if part),
         ]
         memory = f"memory {human(progress.memory_bytes)} of {human(progress.memory_budget)}"
         recent = [shard for worker in self._workers.values() for shard in worker.recent]
@@ -125,5 +126,6 @@ def _how_far(progress: events.Progress) -> str:
     if not progress.total_source_bytes:
         return f"{human(progress.source_bytes)}, {human_time(progress.seconds)}"
     share = 100 * progress.source_bytes / progress.total_source_bytes
-    left = f", {human_time(progress.eta_seconds)} left" if progress.eta_seconds is not None else ""
+    is_known = progress.eta_seconds is not None and progress.source_bytes < progress.total_source_bytes
+    left = f", {human_time(progress.eta_seconds or 0)} left" if is_known else ""
     return f"{share:.0f}% of {human(progress.total_source_bytes)}{left}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 
 from tokenmill import __version__
 from tokenmill.cli import bench, build, cache, completion, demo, estimate, info, pack, run, show, verify
@@ -24,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not be valid text
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = lambda text, *_: print(f"warning: {printable(str(text))}", file=sys.stderr)
     try:
         return int(options.run(options))
     except TokenmillError as error:

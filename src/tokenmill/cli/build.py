@@ -50,7 +50,7 @@ def failed_files(number: int) -> int:
     if not number:
         return 0
     print(
-        f"{some(number, 'input file')} failed; run the command again to retry, or use the store without them",
+        f"{some(number, 'input file')} failed; run the command again to retry, or use the store as it is",
         file=sys.stderr,
     )
     return 4

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_json, count
 from tokenmill.errors import LockedError, StoreError
-from tokenmill.formatting import printable
+from tokenmill.formatting import printable, some
 
 
 def add(commands: Any) -> None:
@@ -80,9 +80,11 @@ def _print_report(store: str, damages: list[Any], *, repaired: bool, reencoded: 
     for damage in damages:
         print(printable(f"repaired: {damage.file} (was: {damage.what})" if repaired else f"damaged: {damage}"))
     if damages:
+        if not repaired:
+            print(f"tokenmill verify {store} --repair builds damaged shards again from their source", file=sys.stderr)
         return
     again = f", and the reference gives the same ids for {reencoded:,} documents" if reencoded else ""
     print(printable(f"{store}: all checksums match{again}"))
     failed = len(read_manifest(Path(store)).failed)
     if failed:
-        print(f"but it is not complete: {failed} input files failed; build again to retry them", file=sys.stderr)
+        print(f"not complete: {some(failed, 'input file')} failed; build again to retry", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,11 +78,7 @@ def _store(data: Any, tokenizer: Any) -> Store:
         raise UsageError(f"tokenizer is missing: {data!r:.80} is not a store, and raw text needs a tokenizer")
     from tokenmill.building.api import build  # and with it readers and engines, which a built store does not need
 
-    store = build(data, tokenizer)
-    if store.failed:
-        names = ", ".join(entry["file"] for entry in store.failed[:3])
-        warnings.warn(f"{len(store.failed)} input files failed and are not loaded: {names}", stacklevel=5)
-    return store
+    return build(data, tokenizer)  # warns of files that failed
 
 
 def _configured(data: View | Mixture, options: LoadOptions) -> View | Mixture:

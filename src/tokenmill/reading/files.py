@@ -6,8 +6,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from tokenmill.display import one_line, shown
 from tokenmill.errors import UsageError
@@ -83,6 +85,9 @@ class Piece:
         return self.start == 0 and self.stop is None
 
 
+_BEGUN: WeakSet[Any] = WeakSet()  # iterators of which something was taken
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Text that is not in a file: standard input, a table, an iterable. A build writes it to files, a segment at a time."""
@@ -93,9 +98,12 @@ class Stream:
 
     def begin(self) -> None:
         """Called before the first item is taken. An iterator cannot be read again from its start."""
-        if self.begun and (self.data is sys.stdin.buffer or iter(self.data) is self.data):
+        if self.begun or any(each is self.data for each in _BEGUN):
             raise UsageError(f"{self.name} was read before, and can be read only once: pass a new one")
-        self.begun.append(True)
+        if self.data is sys.stdin.buffer or getattr(self.data, "__next__", None) is not None:
+            self.begun.append(True)
+            with suppress(TypeError):  # an iterator of a list cannot be remembered without keeping it
+                _BEGUN.add(self.data)
 
 
 @dataclass(frozen=True)

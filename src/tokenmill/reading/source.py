@@ -73,6 +73,10 @@ def read(
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     if separator is not None:
         _check_separator(files)
+    if format == "auto" and any(stream.name.startswith(STDIN[:-1]) for stream in streams):
+        raise UsageError(
+            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
+        )
     if not files and not streams:
         hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
         raise UsageError(f"no file to read in {', '.join(spellings)}{hint}; --format takes any file for data")

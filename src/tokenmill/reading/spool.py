@@ -62,10 +62,6 @@ def segments(
 def _bytes_segments(
     stream: Stream, source: Source, folder: Path, segment_bytes: int, wanted: RowsWanted
 ) -> Iterator[SourceFile]:
-    if source.format == "auto":
-        raise UsageError(
-            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
-        )
     head = stream.data.read(READ_BYTES)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
     codec = CODECS[suffix] if suffix else None

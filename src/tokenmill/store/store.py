@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
+from tokenmill.formatting import some
 from tokenmill.io.atomic import naming_files
 from tokenmill.split_names import files_by_split
 from tokenmill.store.checksums import repair_hint
@@ -379,8 +380,6 @@ def open_store(path: str | os.PathLike[str]) -> Store:
             raise StoreError(
                 f"{folder}: the build of this store was interrupted; run the same build again to finish it"
             )
-        warnings.warn(
-            f"{folder} is not complete: {len(manifest.failed)} input files failed and are not in it", stacklevel=2
-        )
+        warnings.warn(f"{folder} is not complete: {some(len(manifest.failed), 'input file')} failed", stacklevel=2)
     with naming_files():
         return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)
