@@ -36,6 +36,7 @@ def test_the_package_runs_as_a_module():
         (["build", "x", "--tokenizr", "y"], "no option '--tokenizr'; did you mean --tokenizer?"),  # not: -t is missing
         (["build", "x", "--max_rows=3"], "no option '--max_rows=3'; did you mean --max-rows?"),
         (["build", "x", "-t", "y", "--tok", "z"], "no option '--tok'; did you mean --tokenizer?"),
+        (["build", "x", "-t", "y", "--sep", "z"], "no option '--sep'; did you mean --separator?"),
         (["build", "-x"], "tokenmill build: no option '-x' (see: tokenmill build --help)"),
         (["--verison"], "tokenmill: no option '--verison'; did you mean --version?"),
         (["build", "x", "-t", "y", "--separator", "---"], "if it is the value of --separator, write --separator=---"),

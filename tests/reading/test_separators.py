@@ -11,7 +11,7 @@ from tokenmill import events
 from tokenmill.cli import main
 from tokenmill.errors import MismatchError
 from tokenmill.reading import Piece, read_piece, split
-from tokenmill.reading.separators import separator_in
+from tokenmill.reading.separators import large_document, separator_in
 
 END = "<|endoftext|>"
 
@@ -207,3 +207,13 @@ def test_a_huge_file_is_named_in_any_case(tmp_path, monkeypatch):
     (warning,) = warnings_of(tmp_path / "lines.txt", tmp_path / "out")
     assert warning.separator is None
     assert "--format lines" in warning.message
+
+
+def test_a_separator_that_is_misspelled_is_noticed(tmp_path):
+    """A large file without the separator that was given, and with a known one."""
+    path = tmp_path / "stories.txt"
+    path.write_text("a story\n<|endoftext|>\n" * 60_000)
+    found = large_document(tm.read(path, separator="<|endoftxt|>"))
+    assert found is not None
+    assert (found.separator, found.file.path) == ("<|endoftext|>", str(path))
+    assert large_document(tm.read(path, separator="<|endoftext|>")) is None

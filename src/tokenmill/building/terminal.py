@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +28,9 @@ class Terminal:
     """Shows events on standard error. `mode` is one of MODES."""
 
     def __init__(self, mode: str) -> None:
-        is_interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
+        # In a notebook, the live view needs ipywidgets.
+        in_notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+        is_interactive = sys.stderr.isatty() or in_notebook
         self.mode = ("bar" if is_interactive else "plain") if mode == "auto" else mode
         self._panel: LivePanel | None = None
         self._console: Any = None

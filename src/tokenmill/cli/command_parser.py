@@ -77,6 +77,7 @@ def is_flag(word: str) -> bool:
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """ "; did you mean ...?", if one of the names is similar or begins with the word."""
     names = list(names)
-    near = difflib.get_close_matches(word.replace("_", "-"), names, 1, 0.6)
-    near = near or [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
+    word = word.replace("_", "-")
+    near = [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
+    near = near or difflib.get_close_matches(word, names, 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""

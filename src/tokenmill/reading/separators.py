@@ -10,7 +10,7 @@ from tokenmill.errors import InputError
 from tokenmill.formatting import human
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.files import Source, SourceFile
-from tokenmill.reading.formats import get_format, text_weight
+from tokenmill.reading.formats import REGISTERED, get_format, text_weight
 
 LARGE = 1 << 20  # bytes of a file that is worth a look
 HUGE = 64 << 20  # bytes; longer than any book, whatever is in it
@@ -50,16 +50,25 @@ def quoted(separator: str) -> str:
 
 
 def large_document(source: Source) -> OneDocument | None:
-    """The largest text file that is one document although it looks like several. Reads the first MB of up to 8 files."""
+    """The largest text file that is one document although it looks like several. Reads the first MB of up to 8 files.
+
+    Also one without the separator that was given, which may be misspelled.
+    """
+    given = source.separator
     large = [
-        file for file in source.files if text_weight(file) > LARGE and get_format(file.format).one_document(source)
+        file
+        for file in source.files
+        if text_weight(file) > LARGE
+        and (get_format(file.format).one_document(source) or (given and REGISTERED[file.format].separator))
     ]
     large.sort(key=lambda file: (-text_weight(file), file.path))
     for file in large[:LOOKED_AT]:
-        seen = separator_in(_head(file))
+        head = _head(file)
+        seen = separator_in(head) if given is None or given.encode() not in head else None
         if seen is not None:
             return OneDocument(file, *seen)
-    return OneDocument(large[0], None, 0) if large and text_weight(large[0]) >= HUGE else None
+    is_huge = bool(large) and given is None and text_weight(large[0]) >= HUGE
+    return OneDocument(large[0], None, 0) if is_huge else None
 
 
 def separator_in(text: bytes) -> tuple[str, int] | None:

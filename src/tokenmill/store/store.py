@@ -161,7 +161,7 @@ class Store:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal data from the same tokenizer, no matter where and how it was built."""
+        """Equal for equal data from the same tokenizer in shards of the same size, wherever it was built."""
         return self.manifest.fingerprint
 
     @property
