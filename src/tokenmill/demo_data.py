@@ -35,7 +35,7 @@ def demo(out: str) -> int:
     print(f"building {out} from the .py, .rst and .txt files of {sys.prefix}", file=sys.stderr)
     store = build(source, demo_tokenizer(), out)
     file, row = store.locate(len(store) // 2)
-    print(printable(info_table(info(out))))
+    print(printable(info_table(info(out), brief=True)))
     if shutil.which("tokenmill") is None:
         print(f"\nTo put the command tokenmill on the path: . {os.path.relpath(sys.prefix)}/bin/activate")
     print(f"""

@@ -84,3 +84,8 @@ def size_in_bytes(size: str | int) -> int:
                 f"has no unit: {number} means {number} bytes; write {number}MB or {number}GB, or {number}B"
             )
     raise ValueError("is not a size; write it like 64MB, 4GB or 1.5GiB")
+
+
+def in_short(proof: str) -> str:
+    """The beginning of the proof of an engine, which says the most."""
+    return proof.partition(";")[0].partition(", but for")[0]

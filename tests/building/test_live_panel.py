@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tokenmill import events
 from tokenmill.building.live_panel import LivePanel, what_limits
-from tokenmill.building.terminal import in_short
+from tokenmill.formatting import in_short
 
 PROGRESS = events.Progress(
     seconds=12.0,

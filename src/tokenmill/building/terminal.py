@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill import events
 from tokenmill.events import Event
-from tokenmill.formatting import human, human_time, in_words, printable, some
+from tokenmill.formatting import human, human_time, in_short, in_words, printable, some
 
 if TYPE_CHECKING:
     from tokenmill.building.live_panel import LivePanel
@@ -125,11 +125,6 @@ def _planned(event: events.Planned) -> str:
     if event.done:
         lines.append(f"{event.done:,} of {some(event.shards, 'shard')} already done")
     return "\n".join(lines)
-
-
-def in_short(proof: str) -> str:
-    """The beginning of a proof, which says the most."""
-    return proof.partition(";")[0].partition(", but for")[0]
 
 
 def _ignored(event: events.Planned) -> str:

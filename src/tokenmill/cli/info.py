@@ -27,10 +27,7 @@ def _info(options: argparse.Namespace) -> int:
 
 def print_info(path: str, *, as_json: bool, brief: bool = False) -> None:
     """Describe a store on standard output. `brief`: only the beginning of the proof of the engine, as after a build."""
-    from tokenmill.building.terminal import in_short
     from tokenmill.store.facts import info, info_table
 
     facts = info(path)
-    tokenizer = facts["tokenizer"]
-    shown = {**facts, "tokenizer": {**tokenizer, "proof": in_short(tokenizer["proof"])}} if brief else facts
-    print_result(facts, info_table(shown), as_json=as_json)
+    print_result(facts, info_table(facts, brief=brief), as_json=as_json)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tokenmill.formatting import human, in_words, some
+from tokenmill.formatting import human, in_short, in_words, some
 from tokenmill.io import disk
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
@@ -102,8 +102,11 @@ def _tokenizer(facts: dict[str, Any]) -> str:
     return f"{tokenizer['name']} ({details})"
 
 
-def info_table(facts: dict[str, Any]) -> str:
-    """The facts as a table for people."""
+def info_table(facts: dict[str, Any], *, brief: bool = False) -> str:
+    """The facts as a table for people. `brief`: only the beginning of the proof of the engine."""
+    if brief:
+        tokenizer = facts["tokenizer"]
+        facts = {**facts, "tokenizer": {**tokenizer, "proof": in_short(tokenizer["proof"])}}
     return "\n".join(f"{name:<12}{value}" for name, value in info_rows(facts))
 
 
