@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tokenmill.errors import UsageError
 
@@ -89,3 +89,9 @@ def size_in_bytes(size: str | int) -> int:
 def in_short(proof: str) -> str:
     """The beginning of the proof of an engine, which says the most."""
     return proof.partition(";")[0].partition(", but for")[0]
+
+
+def first_names(names: Iterable[str], most: int = 3) -> str:
+    """The first names of a list, and dots if there are more."""
+    names = list(names)
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pages import load_script
 
 import tokenmill as tm
 from tokenmill import events
@@ -446,10 +446,7 @@ def test_a_build_is_logged(jsonl, tokenizer_path, tmp_path, caplog):
 
 @pytest.fixture
 def pages():
-    spec = importlib.util.spec_from_file_location("event_pages", ROOT / "scripts" / "event_pages.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "scripts" / "event_pages.py")
 
 
 def test_every_event_is_documented(pages):
@@ -463,3 +460,12 @@ def test_every_event_is_documented(pages):
         section = written.split(f"`{event.__name__}`.")[1].split("\n## ")[0]
         for field in fields(event):
             assert f"| `{field.name}` |" in section
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_plan_names_streams(verbose):
+    """And takes them for no trial."""
+    said = message(replace(PLANNED, files=0, streams=1, shards=0, done=0), verbose=verbose)
+    assert "1 stream, encoded as it is read" in said
+    assert "trial" not in said
+    assert "0 files" not in said

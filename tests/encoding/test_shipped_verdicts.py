@@ -12,6 +12,7 @@ import pytest
 from wrong_engines import site
 
 import tokenmill as tm
+from tokenmill.cli import main
 from tokenmill.encoding.selection import choosing, judging, probes, shipped
 from tokenmill.encoding.selection.rare_characters import unassigned
 from tokenmill.encoding.selection.verdicts import VerdictCache
@@ -59,6 +60,15 @@ def test_a_short_suite_confirms(definition, suites):
     assert 1000 < suites[0] < 10_000
     assert choosing.choose(definition, text_bytes=LARGE) == choice
     assert len(suites) == 1
+
+
+def test_what_a_build_would_cost_is_said_without_a_trial(definition, suites, tokenizer_path, tmp_path, capsys):
+    """Also where a short suite would have to confirm a verdict first."""
+    text = tmp_path / "a.txt"
+    text.write_bytes(b"some words " * 900_000)
+    assert main(["cache", "why", str(text), "-t", str(tokenizer_path)]) == 0
+    assert "building 1 file, 9.9 MB, about 1 s" in capsys.readouterr().out
+    assert suites == []
 
 
 def test_an_engine_that_goes_wrong_here_is_not_believed(definition, tmp_path, monkeypatch):

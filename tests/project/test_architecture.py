@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from pages import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def lists():
-    spec = importlib.util.spec_from_file_location("module_lists", ROOT / "scripts" / "module_lists.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "scripts" / "module_lists.py")
 
 
 def test_every_folder_of_the_package_is_listed(lists):

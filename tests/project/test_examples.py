@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pages import load_script
 
 import tokenmill as tm
 
@@ -87,9 +88,7 @@ def logged(folder):
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLES / "train_gpt.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script(EXAMPLES / "train_gpt.py")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield module

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from pages import load_script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check_imports.py"
 
 
 @pytest.fixture
 def check():
-    spec = importlib.util.spec_from_file_location("check_imports", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def test_imports_point_down(check):

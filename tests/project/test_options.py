@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pages import load_script
 
 import tokenmill as tm
 from tokenmill import options
@@ -39,10 +39,7 @@ IN_RECIPES = [("sources.web", SourceKeys), *SECTIONS.items()]
 
 
 def script(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "scripts" / f"{name}.py")
 
 
 def wrong_values(kind: Kind) -> list[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.__main__ import main as benchmarks
-from pages import run_commands, run_here
+from pages import load_script, run_commands, run_here
 
 import tokenmill as tm
 
@@ -23,10 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "d
 
 
 def script(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "scripts" / f"{name}.py")
 
 
 @pytest.mark.parametrize(("page", "writer"), [("api.md", "api_page"), ("benchmarks.md", "benchmark_page")])
@@ -134,9 +130,7 @@ assert len(tm.open("from-datasets")) == 100 and len(rows) > 0
 
 
 def test_the_flags_of_the_trainer_in_the_pages_exist(monkeypatch):
-    spec = importlib.util.spec_from_file_location("train_gpt", ROOT / "examples" / "train_gpt.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_script(ROOT / "examples" / "train_gpt.py")
     shown = re.findall(r"train_gpt\.py(.*)$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE)
     commands = [text for text in shown if text.startswith(" ") and "`" not in text and "..." not in text]
     assert len(commands) > 4

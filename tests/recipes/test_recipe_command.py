@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from pages import run_page
+from pages import load_script, run_page
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -184,9 +183,7 @@ def schema():
 
 
 def test_the_shipped_schema_is_the_table(capsys):
-    spec = importlib.util.spec_from_file_location("recipe_schema", ROOT / "scripts" / "recipe_schema.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script(ROOT / "scripts" / "recipe_schema.py")
     assert SHIPPED.read_text("utf-8") == script.schema(), "run scripts/recipe_schema.py"
     assert main(["run", "--schema"]) == 0
     assert capsys.readouterr().out == script.schema()

@@ -12,7 +12,7 @@ from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import request_for
 from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
-from tokenmill.formatting import some
+from tokenmill.formatting import first_names, some
 from tokenmill.option_calls import takes
 from tokenmill.options import BuildArguments
 from tokenmill.store.store import Store
@@ -38,7 +38,7 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     """
     store = build_store(source, arguments)
     if store.failed:
-        names = ", ".join(entry["file"] for entry in store.failed[:3]) + (", ..." if len(store.failed) > 3 else "")
+        names = first_names(entry["file"] for entry in store.failed)
         be = "is" if len(store.failed) == 1 else "are"
         warnings.warn(
             f"{some(len(store.failed), 'input file')} failed and {be} not in {store.path}: {names}", stacklevel=3

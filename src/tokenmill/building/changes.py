@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.selection.choosing import REFERENCE_RATE, trial_seconds
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.formatting import human, human_time, some
+from tokenmill.formatting import first_names, human, human_time, some
 from tokenmill.reading import Source
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
-MAX_NAMES = 3  # of a list that are shown
 MIN_SPEED_BYTES = 4 << 20  # in smaller builds, starting up takes most of the time
 DEFAULT_SPEED = 50_000_000  # bytes per second and core, until a build with the tokenizer was measured
 
@@ -39,13 +37,13 @@ class FileChanges:
     def describe(self) -> list[str]:
         lines = []
         if self.changed:
-            lines.append(f"{len(self.changed):,} of {some(self.files, 'file')} changed: {_first_names(self.changed)}")
+            lines.append(f"{len(self.changed):,} of {some(self.files, 'file')} changed: {first_names(self.changed)}")
         for names, what in ((self.added, "added"), (self.removed, "removed"), (self.retried, "tried again")):
             if names:
-                lines.append(f"{some(len(names), 'file')} {what}: {_first_names(names)}")
+                lines.append(f"{some(len(names), 'file')} {what}: {first_names(names)}")
         if self.renamed:
             pairs = [f"{os.path.basename(old)} -> {os.path.basename(new)}" for old, new in self.renamed]
-            lines.append(f"{some(len(pairs), 'file')} renamed: {_first_names(pairs)}")
+            lines.append(f"{some(len(pairs), 'file')} renamed: {first_names(pairs)}")
         return lines
 
 
@@ -116,7 +114,7 @@ def _seconds(plan: BuildPlan, nbytes: int) -> float:
     speed = measured["speed"] if measured is not None else DEFAULT_SPEED * usable_cores()
     if tokenizer.needs_trial(plan.weight):
         return trial_seconds(tokenizer.definition) + nbytes / speed
-    if tokenizer.for_corpus(plan.weight).runs_reference:
+    if tokenizer.leaves_to_reference(plan.weight):
         speed = REFERENCE_RATE
     return nbytes / speed
 
@@ -200,10 +198,5 @@ def _merges(model: dict[str, Any]) -> list[str]:
 
 def _differ(count: int, noun: str, names: list[str] | None = None) -> str:
     """(2, "merge") -> "2 merges differ"."""
-    shown = f" ({_first_names(names)})" if names else ""
+    shown = f" ({first_names(names)})" if names else ""
     return f"{some(count, noun)} differ{'s' if count == 1 else ''}{shown}"
-
-
-def _first_names(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")

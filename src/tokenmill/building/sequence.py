@@ -162,7 +162,6 @@ def _carry_out(
             plan.tasks = results.tasks
             manifest.source["files"] += streams.files
             manifest.source_bytes += streams.nbytes
-            disk.remove_tree(streams.folder)
         if (plan.limit is not None or streams is not None) and not results.failures:
             store = plan.published_store(results.shard_ids())
             if store is not None:

@@ -105,18 +105,13 @@ def message(event: Event, *, verbose: bool = False) -> str:
 
 
 def _planned(event: events.Planned) -> str:
-    what = [f"{human(event.source_bytes)} in {some(event.files, 'file')}"] if event.files else []
-    if event.streams:
-        what.append(f"{some(event.streams, 'stream')}, encoded as it is read" if event.streams == 1 else "streams")
-    then = (
-        f" -> {some(event.shards, 'shard')}"
-        if event.shards
-        else ""
-        if event.streams
-        else ", of which a trial reads the first"
-    )
+    files = some(event.files, "file")
+    if event.shards:
+        then = f" -> {some(event.shards, 'shard')}"
+    else:
+        then = "" if event.streams else ", of which a trial reads the first"
     lines = [
-        f"{' and '.join(what)}{then}",
+        f"{_input(event, f'{human(event.source_bytes)} in {files}')}{then}",
         f"tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos})",
         f"engine {event.engine}: {in_short(event.proof)}; {event.workers}",
     ]
@@ -127,20 +122,29 @@ def _planned(event: events.Planned) -> str:
     return "\n".join(lines)
 
 
+def _input(event: events.Planned, files: str) -> str:
+    """The files, in these words, and the streams that are read."""
+    parts = [files] if event.files else []
+    if event.streams:
+        parts.append("1 stream, encoded as it is read" if event.streams == 1 else "streams")
+    return " and ".join(parts)
+
+
 def _ignored(event: events.Planned) -> str:
     return f"ignored: {in_words(event.ignored)}; use a glob or --format to read other files (tokenmill info)"
 
 
 def _planned_in_full(event: events.Planned) -> str:
     """The plan, the tokenizer, the engine with its proof, and the workers, on a line each."""
-    shards = (
-        f"{some(event.shards, 'shard')}: {event.done:,} reused, {event.linked:,} of them from other stores,"
-        f" and {some(event.tasks, 'task')} to do"
-        if event.shards
-        else "a trial, which reads the first of them"
-    )
+    files = some(event.files, "file")
+    shards = "as many shards as there are segments" if event.streams else "a trial, which reads the first of them"
+    if event.shards:
+        shards = (
+            f"{some(event.shards, 'shard')}: {event.done:,} reused, {event.linked:,} of them from other stores,"
+            f" and {some(event.tasks, 'task')} to do"
+        )
     lines = [
-        f"plan: {some(event.files, 'file')} of {human(event.source_bytes)}; {shards}",
+        f"plan: {_input(event, f'{files} of {human(event.source_bytes)}')}; {shards}",
         *([_ignored(event)] if event.ignored else []),
         f"tokenizer: {event.tokenizer}, {event.vocab_size:,} ids as {event.dtype}, eos {event.eos}",
         f"engine: {event.engine}: {event.proof}",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import human, parse_size, printable, some
+from tokenmill.formatting import first_names, human, parse_size, printable, some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
 
 
@@ -103,7 +103,7 @@ def _described(store: Any) -> list[str]:
     head = f"{store.name}   {human(store.nbytes)}{shared}, used {_ago(store.used)}{state}"
     if "problem" in facts:
         return [head, f"    {facts['problem']}"]
-    inputs = ", ".join(facts["inputs"][:2]) + (", ..." if len(facts["inputs"]) > 2 else "")
+    inputs = first_names(facts["inputs"], 2)
     counts = f"{some(facts['documents'], 'document')}, {some(facts['tokens'], 'token')}"
     return [head, f"    {counts} by {facts['tokenizer']} from {inputs}"]
 

@@ -13,10 +13,11 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
-from tokenmill.encoding.selection.choosing import choose, needs_trial
+from tokenmill.encoding.selection.choosing import choose, leaves_to_reference, needs_trial
 from tokenmill.encoding.selection.slow_tokenizers import choose_slow
 from tokenmill.encoding.selection.verdicts import Choice
 from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.formatting import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,6 +112,12 @@ class Tokenizer:
     def needs_trial(self, text_bytes: int) -> bool:
         """Whether engines have to be tried before this much text is encoded, which takes some seconds."""
         return self.wanted == "auto" and not self.reference_traits.is_slow and needs_trial(self.definition, text_bytes)
+
+    def leaves_to_reference(self, text_bytes: int) -> bool:
+        """Whether the reference encodes this much text. Tries no engine."""
+        if self.wanted != "auto" or self.reference_traits.is_slow:
+            return self.runs_reference
+        return leaves_to_reference(self.definition, text_bytes)
 
     @property
     def eos_id(self) -> int | None:
@@ -243,7 +250,7 @@ class Tokenizer:
 
     def _added_names(self) -> str:
         names = list(self.added)
-        return (", ".join(names[:12]) + (", ..." if len(names) > 12 else "")) or "none"
+        return first_names(names, 12) or "none"
 
     @cached_property
     def _reference(self) -> ReferenceEngine:

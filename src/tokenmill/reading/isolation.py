@@ -49,10 +49,7 @@ class IsolatedFormat(Format):
             content.finish(answer.body["digest"])
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
-        if _is_read_here(piece.file):
-            self._here.hash(piece, source, content)
-        else:
-            content.finish(self._call("hash", piece, source))
+        content.finish(self._call("hash", piece, source))
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
         return self._here.entry(file, source)

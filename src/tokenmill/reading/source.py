@@ -73,10 +73,8 @@ def read(
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     if separator is not None:
         _check_separator(files)
-    if format == "auto" and any(stream.name.startswith(STDIN[:-1]) for stream in streams):
-        raise UsageError(
-            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
-        )
+    if format == "auto":
+        _check_format_is_known(streams)
     if not files and not streams:
         hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
         raise UsageError(f"no file to read in {', '.join(spellings)}{hint}; --format takes any file for data")
@@ -107,6 +105,13 @@ def _check(options: ReadOptions) -> None:
         raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
     if options.template is not None:
         Template(options.template)
+
+
+def _check_format_is_known(streams: Iterable[Stream]) -> None:
+    if any(stream.name.startswith(STDIN[:-1]) for stream in streams):
+        raise UsageError(
+            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
+        )
 
 
 def _check_separator(files: Iterable[SourceFile]) -> None:

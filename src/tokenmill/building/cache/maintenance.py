@@ -223,16 +223,13 @@ def _exclusive(store: CachedStore) -> Iterator[None]:
 def _clean_up(root: Path) -> None:
     """Remove the indexes of stores that are gone, and what processes that died left behind."""
     for entry in _entries_of(root):
-        if not entry.name.startswith("spool-"):
-            _clean_up_entry(root, entry)
-        elif _age(entry) > ABANDONED_SECONDS:
-            disk.remove_tree(entry)
+        _clean_up_entry(root, entry)
     for leftover in disk.matching(root / "stores", "*.tmp"):
         disk.remove_tree(leftover)
 
 
 def _entries_of(root: Path) -> list[Path]:
-    """The folders of builds: one per set of inputs, and those of streams that are being written to files."""
+    """The folders of builds: one per set of inputs."""
     return [path for path in disk.matching(root / "builds") if path.is_dir()]
 
 

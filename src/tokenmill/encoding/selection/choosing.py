@@ -67,8 +67,17 @@ def needs_trial(definition: Definition, text_bytes: int) -> bool:
     """Whether engines have to be tried before this much text is encoded with engine="auto"."""
     cache, names = VerdictCache(definition), _others(definition, runners(definition))
     verdicts = [cache.verdict(name) or shipped_verdict(definition, name) for name in names]
-    is_known = any(verdict is not None and verdict.agrees for verdict in verdicts) or None not in verdicts
-    return not is_known and not _reference_is_first(definition, text_bytes)
+    is_proved = any(verdict is not None and verdict.agrees for verdict in verdicts)
+    return not is_proved and not leaves_to_reference(definition, text_bytes)
+
+
+def leaves_to_reference(definition: Definition, text_bytes: int) -> bool:
+    """Whether the reference encodes this much text with engine="auto". Tries nothing."""
+    cache, names = VerdictCache(definition), _others(definition, runners(definition))
+    verdicts = [cache.verdict(name) for name in names]
+    if any(verdict is not None and verdict.agrees for verdict in verdicts):
+        return False
+    return None not in verdicts or _reference_is_first(definition, text_bytes)
 
 
 def trial_seconds(definition: Definition) -> float:

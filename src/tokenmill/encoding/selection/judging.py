@@ -49,10 +49,7 @@ def hold_trials(
         # Engines load while the probes are made. The reference takes the longest: it may use all cores.
         reference = start(definition.reference, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="")
         trials = {name: start(name) for name in (names[:1] if until_one_agrees else names)}
-        suite, strict = list(_spread(corpus)), []
-        if len(verdicts) < len(cached):
-            suite += probes.probes(definition)
-            strict = probes.added_tokens_in_context(definition)
+        suite, strict = _suite(definition, corpus, with_probes=len(verdicts) < len(cached))
         judge = _Judge(definition, suite, strict, reference, trials.values(), folder)
         for name in names:
             if name not in trials:
@@ -67,6 +64,13 @@ def hold_trials(
                 break
         agreeing = [trial for name, trial in trials.items() if verdicts[name].agrees]
         return [verdicts[name] for name in cached if name in verdicts], race(reference, agreeing, texts, folder)
+
+
+def _suite(definition: Definition, corpus: list[str], *, with_probes: bool) -> tuple[list[str], list[str]]:
+    """The texts of a trial: documents of the corpus and probes; and those that stand for many others."""
+    if not with_probes:
+        return list(_spread(corpus)), []
+    return [*_spread(corpus), *probes.probes(definition)], probes.added_tokens_in_context(definition)
 
 
 class _Judge:
