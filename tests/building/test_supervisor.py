@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 
 import psutil
 import pytest
-from build_helpers import worker_processes
 
 import tokenmill as tm
 from tokenmill.building.executors import supervisor as supervising
@@ -314,8 +313,8 @@ def test_a_stopped_worker_does_not_hold_a_build(corpus, tokenizer_path, tmp_path
     def listen(event) -> None:
         seen.append(event)
         if isinstance(event, ShardDone) and not stopped:
-            stopped.append(worker_processes()[0].pid)
-            os.kill(stopped[0], signal.SIGSTOP)
+            stopped.append(event.pid)
+            os.kill(event.pid, signal.SIGSTOP)
 
     store = tm.build(corpus, tokenizer_path, tmp_path / "store", progress=listen, **options)
     replaced = [event for event in seen if isinstance(event, WorkerStuck)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from build_helpers import what_it_says
-from handmade_stores import flip, write_forged_manifest
+from handmade_stores import cut, flip, write_forged_manifest
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -143,7 +142,7 @@ def test_a_truncated_file_is_found(store, kind, capsys):
     name = kind.replace("%s", shard)
     if kind == "quarantine.jsonl":
         assert (store / name).stat().st_size > 100
-    os.truncate(store / name, (store / name).stat().st_size * 2 // 3)
+    cut(store / name)
     assert found_by_both(store, capsys) == [(name, shard if "%s" in kind else None)]
 
 
@@ -203,7 +202,7 @@ def test_repair_rebuilds_what_is_broken_and_nothing_else(store, kind, how, capsy
     if how == "flip":
         flip(path, path.stat().st_size // 2)
     elif how == "truncate":
-        os.truncate(path, path.stat().st_size * 2 // 3)
+        cut(path)
     else:
         path.unlink()
     assert main(["verify", str(store), "--repair"]) == 0

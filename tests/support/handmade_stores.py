@@ -82,6 +82,13 @@ def flip(path: Path, byte: int = -1, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
+def cut(path: Path) -> None:
+    """Cut a file short, in the middle of a line if it is a log: whole lines that are missing at its end do not show."""
+    data = path.read_bytes()
+    size = len(data) * 2 // 3
+    path.write_bytes(data[: size - 2 if b"\n" in data[size - 2 : size] else size])
+
+
 def write_forged_manifest(path: Path, body: dict[str, Any]) -> None:
     """Write a parsed and changed manifest.json, with a right checksum."""
     del body["checksum"]
