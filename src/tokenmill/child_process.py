@@ -7,6 +7,7 @@ again by later ones, and ends after some seconds without a call or when this pro
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import json
 import os
@@ -41,6 +42,15 @@ class _IdleEnd(ChildDied):
     """A child ended because it had nothing to do."""
 
 
+_kinds: list[Children] = []  # all of them; each lives as long as this process
+
+
+def end_idle_children() -> None:
+    """End the children that have nothing to do, for their memory."""
+    for kind in _kinds:
+        kind.end_idle()
+
+
 class Children:
     """The child processes of one kind. Each is used by one caller at a time; a caller that finds none idle starts one."""
 
@@ -48,7 +58,7 @@ class Children:
         self._module = module
         self._idle: list[Child] = []
         self._owner = os.getpid()
-        atexit.register(self._end)
+        _kinds.append(self)
 
     def can_start(self) -> bool:
         """Whether this process may start others, which a container or a job may forbid."""
@@ -78,10 +88,13 @@ class Children:
             else:
                 self._idle.append(child)
 
-    def _end(self) -> None:
+    def end_idle(self) -> None:
         if self._owner == os.getpid():
-            for child in self._idle:
-                child.kill()
+            while self._idle:
+                self._idle.pop().kill()
+
+
+atexit.register(end_idle_children)
 
 
 class Child:
@@ -153,6 +166,7 @@ class Child:
 def serve(answer: Callable[[Message], Message]) -> None:
     """The main loop of a child process. An exception of `answer` is raised in the caller."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it too, and decides
+    gc.disable()  # what is parsed has no cycles, and is large
     out = open(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is not a message
     stdin: Any = open(0, "rb", buffering=0)

@@ -851,7 +851,7 @@ def test_a_huge_document_is_no_sample_of_a_corpus(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", ["one", "x" * 5_000_000, "two"])
     source = tm.read(tmp_path / "a.jsonl")
     tasks = [task_of(pieces, "") for pieces in groups(source, 1 << 25, head_of)]
-    assert corpus_sample(tasks, source) == ["one", "two"]
+    assert corpus_sample(tasks, source, 1 << 20) == ["one", "two"]
 
 
 def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):

@@ -18,6 +18,7 @@ from tokenmill.building.destination import Destination
 from tokenmill.building.document_sampler import Sample
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
+from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
 from tokenmill.building.reporting import event_sink, warn_of_large_document
@@ -28,7 +29,7 @@ from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.choosing import trial_seconds
+from tokenmill.encoding.selection.choosing import RACE_BYTES, trial_seconds
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
@@ -44,6 +45,8 @@ from tokenmill.store.reuse import link_shard
 from tokenmill.store.shard import read_receipt
 from tokenmill.store.store import Store
 
+TRIAL_SAMPLE_BYTES = 2 << 20  # of the corpus, to compare engines with the reference
+RACE_SAMPLE_BYTES = 16 << 20  # and to find out how fast they are
 UNKNOWN_BYTES = 1 << 30  # of a stream that does not end soon
 MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
 
@@ -199,12 +202,16 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
         return tokenizer.for_corpus(0)
 
     def sample() -> list[str]:
-        executor.stop()  # the comparison needs the memory of the workers; they start again afterwards
-        return corpus_sample(plan.tasks, plan.source)
+        if plan.resolved.memory is not None:
+            executor.stop()  # the trial needs the memory of the workers; they start again afterwards
+        return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
 
-    if tokenizer.needs_trial(weight):
-        emit(EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
-    return tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
+    if not tokenizer.needs_trial(weight):
+        return tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
+    emit(EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
+    tokenizer = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
+    release_memory()
+    return tokenizer
 
 
 def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:

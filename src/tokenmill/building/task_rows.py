@@ -13,7 +13,6 @@ from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
-CORPUS_SAMPLE_BYTES = 16 << 20
 CORPUS_SAMPLE_PIECES = 8
 CORPUS_SAMPLE_BLOCK = 1 << 20
 
@@ -43,14 +42,14 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
             continue
 
 
-def corpus_sample(tasks: list[Task], source: Source) -> list[str]:
-    """About 16 MB of documents from all over a corpus, to compare engines on. Reads the head of a few pieces."""
+def corpus_sample(tasks: list[Task], source: Source, nbytes: int) -> list[str]:
+    """About so many bytes of documents from all over a corpus, to compare engines on. Reads the head of a few pieces."""
     pieces = [piece for task in tasks for piece in task.pieces]
     count = min(len(pieces), CORPUS_SAMPLE_PIECES)
     texts: list[str] = []
     for i in range(count):
         with suppress(InputError):
-            texts += _head_of_piece(pieces[i * len(pieces) // count], source, CORPUS_SAMPLE_BYTES // count)
+            texts += _head_of_piece(pieces[i * len(pieces) // count], source, nbytes // count)
     return texts
 
 

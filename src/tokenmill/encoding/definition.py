@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.display import fields_in_one_line
-from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, effective, what_decides_ids, without_specials
+from tokenmill.encoding.tokenizer_json import (
+    added_token,
+    byte_alphabet,
+    effective,
+    vocabulary_texts,
+    what_decides_ids,
+    without_specials,
+)
 from tokenmill.errors import TokenizerError
 from tokenmill.io import disk
 
@@ -54,10 +61,23 @@ class Definition:
             raise TokenizerError("this tokenizer has no tokenizer.json form")
         return self.json if self.special_tokens == "parse" else without_specials(self.json)
 
-    @cached_property
+    @property
     def added(self) -> list[dict[str, Any]]:
         """The added tokens, as a tokenizer.json lists them."""
-        return list(json.loads(self.json)["added_tokens"] or []) if self.json else []
+        return self._tokens[0]
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """Every token of the model's vocabulary as text."""
+        return self._tokens[1]
+
+    @cached_property
+    def _tokens(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The added tokens and the vocabulary. All that is kept of a parsed tokenizer.json, which takes much memory."""
+        if self.json is None:
+            return [], []
+        parsed = json.loads(self.json)
+        return list(parsed["added_tokens"] or []), vocabulary_texts(parsed)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -67,15 +67,25 @@ def byte_alphabet() -> str:
     return "".join(chr(i) if i in printable else chr(next(replacements)) for i in range(256))
 
 
-_BYTE_OF = {character: byte for byte, character in enumerate(byte_alphabet())}
+# From the alphabet to the characters 0 to 255; those of them that are not in the alphabet become one that is no byte.
+_TO_BYTES = {**dict.fromkeys(range(256), 0xFFFF), **{ord(character): i for i, character in enumerate(byte_alphabet())}}
 
 
 def byte_level_bytes(token: str) -> bytes:
     """The bytes of a byte-level token. A token with a character outside the alphabet is its own text."""
     try:
-        return bytes([_BYTE_OF[character] for character in token])
-    except KeyError:
+        return token.translate(_TO_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode()
+
+
+def vocabulary_texts(parsed: dict[str, Any]) -> list[str]:
+    """Every token of the model's vocabulary as text."""
+    tokens = parsed["model"]["vocab"]
+    names = list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens]
+    if '"ByteLevel"' in json.dumps([parsed["pre_tokenizer"], parsed["decoder"]]):
+        names = [byte_level_bytes(name).decode(errors="ignore") for name in names]
+    return [name.replace("▁", " ").removeprefix("##") for name in names]
 
 
 def special_names(parsed: dict[str, Any]) -> list[str]:

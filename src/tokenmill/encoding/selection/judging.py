@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tokenmill.child_process import end_idle_children
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version
 from tokenmill.encoding.engines.guarded import describe, guards, merged, outside
@@ -17,6 +18,7 @@ from tokenmill.encoding.selection.trial import Trial, write_texts
 from tokenmill.encoding.selection.verdicts import Difference, Encoded, Verdict, VerdictCache, differing
 from tokenmill.errors import TokenizerError
 
+SUITE_BLOCK_BYTES = 1 << 16  # texts per call, about: a reference needs hundreds of times this memory for its results
 CORPUS_PROBES = 500_000  # characters of the corpus that the reference encodes, about
 
 
@@ -39,6 +41,7 @@ def hold_trials(
     names = [name for name in cached if name not in verdicts or verdicts[name].agrees]
     if not names:
         return list(verdicts.values()), {}
+    end_idle_children()  # for their memory
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenmill-")))
         definition.save(folder)
@@ -92,7 +95,7 @@ class _Judge:
         self._definition, self._reference, self._folder = definition, reference, folder
         self._suite, self._first_strict = [*suite, *strict], len(suite)
         self._path = folder / "suite.arrow"
-        write_texts(self._path, self._suite)
+        write_texts(self._path, self._suite, SUITE_BLOCK_BYTES)
         for trial in (reference, *trials):
             self.begin(trial)
         expected = reference.encoded()
@@ -141,7 +144,7 @@ class _Judge:
     def _compare(self, trial: Trial, texts: list[str]) -> list[int]:
         """The indices of the texts that an engine encodes differently; all of them if it or the reference fails."""
         path = self._folder / "compare.arrow"
-        write_texts(path, texts)
+        write_texts(path, texts, SUITE_BLOCK_BYTES)
         results = []
         for one in (self._reference, trial):  # one after the other: each has the whole machine before it counts as hung
             one.ask_encode(path)

@@ -9,13 +9,11 @@ next to characters of every category; and every token of the vocabulary as text.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.tokenizer_json import byte_level_bytes
 
 VERSION = 4  # of the probes: a verdict holds for the version it was reached with
 
@@ -61,13 +59,13 @@ def probes(definition: Definition, every: int = 1) -> list[str]:
         *_crowds(every),
         *_characters_in_context(),
         *_specials(definition),
-        *vocabulary(definition)[::every],
+        *definition.vocabulary[::every],
     ]
 
 
 def vocabulary_characters(definition: Definition) -> set[str]:
     """Every character that occurs in a token of the vocabulary."""
-    return set("".join(vocabulary(definition)))
+    return set("".join(definition.vocabulary))
 
 
 def _runs() -> Iterator[str]:
@@ -160,15 +158,3 @@ def _specials(definition: Definition) -> Iterator[str]:
     yield from own[600:]
     for first, second in zip(own[:100], [*own[1:100], *own[:1]], strict=False):
         yield from (first + second, f"{first}\n{second} {first}", first[:-1] + second)
-
-
-def vocabulary(definition: Definition) -> list[str]:
-    """Every token of the vocabulary as text."""
-    if definition.json is None:
-        return []
-    body = json.loads(definition.json)
-    tokens = body["model"]["vocab"]
-    names = list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens]
-    if '"ByteLevel"' in json.dumps([body["pre_tokenizer"], body["decoder"]]):
-        names = [byte_level_bytes(name).decode(errors="ignore") for name in names]
-    return [name.replace("▁", " ").removeprefix("##") for name in names]
