@@ -7,7 +7,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    child_process, io, documents, events, display, formatting, options, option_*, split_names, errors, user_cache
+    child_process, io, documents, events, display, formatting, options, option_*, python_sources, split_names, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -33,6 +33,7 @@ BASE = {
     "option_kinds",
     "option_types",
     "options",
+    "python_sources",
     "split_names",
     "user_cache",
 }
@@ -40,6 +41,7 @@ MIDDLE = {"reading", "encoding", "store"} | BASE
 # The folders and top-level modules each one may import from, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "python_sources": set(),
     "documents": set(),
     "child_process": {"errors"},
     "display": {"formatting"},

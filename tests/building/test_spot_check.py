@@ -85,7 +85,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None
     """Have every worker run some code before it begins."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site/sitecustomize.py").write_text(
-        f"import sys\nif 'tokenmill.building.executors.worker' in sys.orig_argv:\n    exec({code!r})\n"
+        f"import sys\nif 'tokenmill.building.executors.worker_template' in sys.orig_argv:\n    exec({code!r})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(folder / "site"), prepend=os.pathsep)
 

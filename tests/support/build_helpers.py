@@ -77,12 +77,17 @@ class CachedBuilds:
         return main(["cache", *words, "--cache-dir", str(self.cache)])
 
 
+TEMPLATE = "tokenmill.building.executors.worker_template"
+
+
 def worker_processes() -> list[psutil.Process]:
-    """The workers of this process. One that was just forked shares its parent's memory, and does not count yet."""
+    """The workers of this process: forked from a template, or processes of their own."""
     workers = []
-    for child in psutil.Process().children():
+    for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if "tokenmill.building.executors.worker" in child.cmdline():
+            parent = child.parent()
+            is_forked = parent is not None and TEMPLATE in parent.cmdline()
+            if is_forked or "tokenmill.building.executors.worker" in child.cmdline():
                 workers.append(child)
     return workers
 

@@ -68,6 +68,22 @@ def resident_bytes(pid: int | str = "self") -> int:
             return 0
 
 
+def thread_count() -> int:
+    """Threads of this process; on Linux only."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def proportional_bytes(pid: int) -> int:
+    """Memory of a process, a page that it shares with others counted in parts. 0 if it does not exist."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return resident_bytes(pid)
+
+
 def release_memory() -> None:
     """Return free memory of the allocators to the system. Costs page faults, so not for every task."""
     import ctypes

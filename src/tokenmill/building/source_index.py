@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,12 @@ class Journal:
     """The content hashes that one process found, kept for the case that its build is interrupted."""
 
     def __init__(self, folder: Path, reading: str, at: int) -> None:
-        self.path, self.reading, self.at = temporary_path(folder / "seen").with_suffix(".jsonl"), reading, at
+        self._folder, self.reading, self.at = folder, reading, at
+
+    @cached_property
+    def path(self) -> Path:
+        """Named by the first process that writes it, which may have been forked since this object was made."""
+        return temporary_path(self._folder / "seen").with_suffix(".jsonl")
 
     def note(self, task: Task, contents: list[str | None]) -> None:
         """Write down the contents of a task. Called before its receipt exists, so that every receipt can be matched."""

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,15 @@ from tokenmill.building.task_rows import first_rows, locate, safely
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_bytes
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import Encoder
-from tokenmill.errors import DocumentError, InputError, TokenizerError
+from tokenmill.errors import DocumentError, EncodingError, InputError, TokenizerError
 from tokenmill.events import ShardDone
+from tokenmill.python_sources import source_texts
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
 from tokenmill.store.reuse import PieceReader
 from tokenmill.store.shard import ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
+WARM_UP_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +116,15 @@ class TaskRunner:
             raise TokenizerError(f"{context.tokenizer}: the files of the tokenizer are gone; run the build again")
         self._encoder = Encoder(definition, **context.encoder, live=live)
         self._journal = Journal(Path(context.journals), context.reading_key, context.listed_at)
+
+    def warm_up(self) -> None:
+        """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words."""
+        until = time.monotonic() + WARM_UP_SECONDS
+        for text in source_texts():
+            with suppress(EncodingError):
+                self._encoder.encode(pa.array([text], pa.large_string()))
+            if time.monotonic() > until:
+                return
 
     def encode(self, task: Task, options: TaskOptions) -> EncodedTask:
         """Everything but making the shard durable. Memory and special tokens are handled as the context says."""

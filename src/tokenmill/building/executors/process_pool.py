@@ -7,38 +7,34 @@ workers alone is left out; likewise a file whose reading kills three.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenmill.building.executors.base import Failures, Note, Offer
+from tokenmill.building.executors.launching import STDERR_BYTES, Launcher, WorkerProcess
 from tokenmill.building.executors.supervisor import Supervisor, Worker
-from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, resident_bytes
+from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, proportional_bytes, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed
 from tokenmill.building.task_context import TaskContext
-from tokenmill.encoding.engines.base import ONE_THREAD
 from tokenmill.events import Listener
 from tokenmill.formatting import human, some
 
-MEMORY_SECONDS = 0.25  # between two measurements of memory
+MEMORY_SECONDS = 0.5  # between two measurements of memory
 LONGEST_TICK = 1.0  # seconds that count for the supervisor between two looks, however long this process was stopped
 KILL_SECONDS = 5.0  # to wait for a killed process; one that hangs in the kernel dies later
-STDERR_BYTES = 4000  # of the standard error of a worker that are kept for an error message
 
 
 @dataclass(eq=False)
 class _Process(Worker):
-    """A worker with its process."""
+    """A worker with its process. Its process id is known when it is ready."""
 
-    process: Any = None
+    process: WorkerProcess = field(kw_only=True)
     buffer: bytes = b""  # of a message that has not arrived whole
     stderr: bytes = b""
 
@@ -55,6 +51,7 @@ class ProcessPool:
         self.processes = count
         self._memory, self._emit = memory, emit
         self._selector = selectors.DefaultSelector()
+        self._launcher = Launcher(self._selector)
         self._supervisor = Supervisor(count, self, emit)
 
     def start(self) -> None:
@@ -71,17 +68,21 @@ class ProcessPool:
         self._selector.close()
 
     def stop(self) -> None:
+        if self._launcher.is_starting:
+            self._launcher.stop()  # so that all workers are known
         workers: list[Any] = list(self._supervisor.workers)
         for worker in workers:
             worker.process.kill()
         for worker in workers:
-            _wait(worker.process)
-            self._close_pipes(worker)
+            worker.process.wait(KILL_SECONDS)
+            self._close(worker)
+        self._launcher.stop()
         self._supervisor.forget()
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
         memory = self._memory - BLOCK_MEMORY
-        self._supervisor.begin(replace(context, memory=memory, sample=offer is not None), offer)
+        self._supervisor.begin(offer)
+        self._launcher.begin(replace(context, memory=memory, sample=offer is not None))
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
         """Run tasks, the largest first."""
@@ -91,7 +92,11 @@ class ProcessPool:
         while supervisor.is_busy:
             supervisor.assign()
             for key, _ in self._selector.select(timeout=0.5):
-                if self._selector.get_map().get(key.fd) is key:  # not closed by an event before it
+                if self._selector.get_map().get(key.fd) is not key:  # closed by an event before it
+                    continue
+                if key.data is self._launcher:
+                    self._launcher.read_answer()
+                else:
                     worker, stream = key.data
                     self._read(worker, stream, key.fd)
             now = time.monotonic()
@@ -104,7 +109,9 @@ class ProcessPool:
 
     def _report_memory(self) -> None:
         workers = self._supervisor.workers
-        used = resident_bytes() + sum(resident_bytes(worker.pid) for worker in workers)
+        template = self._launcher.template_pid
+        pids = [worker.pid for worker in workers if worker.ready] + ([] if template is None else [template])
+        used = resident_bytes() + sum(map(proportional_bytes, pids))
         budget = PARENT_BYTES + self.processes * self._memory
         working = sum(worker.running is not None for worker in workers)
         self._emit(MemoryUsed(bytes=used, budget=budget, workers=working))
@@ -112,14 +119,8 @@ class ProcessPool:
     # What the supervisor asks for.
 
     def start_worker(self) -> _Process:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tokenmill.building.executors.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**ONE_THREAD, **os.environ},  # what the user has set takes precedence
-        )
-        worker = _Process(process.pid, process=process)
+        process = self._launcher.start()
+        worker = _Process(0, process=process)
         for stream in ("stdout", "stderr"):
             pipe = getattr(process, stream)
             os.set_blocking(pipe.fileno(), False)
@@ -127,13 +128,11 @@ class ProcessPool:
         return worker
 
     def send(self, worker: Any, message: dict[str, Any]) -> None:
-        try:
-            worker.process.stdin.write(json.dumps(message).encode() + b"\n")
-            worker.process.stdin.flush()
-        except OSError:
-            pass  # it died, and the end of its output shows that
+        worker.process.send(message)
 
     def kill(self, worker: Any) -> None:
+        if not worker.process.is_started:
+            self._launcher.stop()  # what hangs is the template; or the worker is known now
         worker.process.kill()
         self._end(worker)
 
@@ -164,24 +163,15 @@ class ProcessPool:
 
     def _end(self, worker: _Process) -> None:
         """A worker has closed its output, or was killed."""
-        code = _wait(worker.process)
+        code = worker.process.wait(KILL_SECONDS)
         if worker.process.stderr in self._selector.get_map():
             self._read(worker, "stderr", worker.process.stderr.fileno())
-        self._close_pipes(worker)
+        self._close(worker)
         self._supervisor.worker_ended(worker, code, worker.stderr.decode(errors="replace"))
 
-    def _close_pipes(self, worker: Any) -> None:
-        for pipe in (worker.process.stdin, worker.process.stdout, worker.process.stderr):
+    def _close(self, worker: Any) -> None:
+        for pipe in (worker.process.stdout, worker.process.stderr):
             if pipe in self._selector.get_map():
                 self._selector.unregister(pipe)
-            with contextlib.suppress(OSError):
-                pipe.close()
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process that has ended or was killed."""
-    try:
-        return process.wait(KILL_SECONDS)
-    except subprocess.TimeoutExpired:  # it hangs in the kernel, on a disk for example, and is gone once that answers
-        process.kill()
-        return -9
+        self._launcher.forget(worker.process)
+        worker.process.close()

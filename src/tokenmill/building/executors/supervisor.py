@@ -18,7 +18,7 @@ from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
 from tokenmill.building.executors.crashes import TASK_STRIKES, TaskCrashes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import TaskAdvanced, TaskEnded
-from tokenmill.building.task_context import TaskContext, TaskResult
+from tokenmill.building.task_context import TaskResult
 from tokenmill.events import DocumentCrashed, Listener, WorkerDied, WorkerRecycled, WorkerStuck
 
 START_STRIKES = 3  # workers in a row that fail before they are ready
@@ -53,7 +53,9 @@ class Worker:
 class WorkerHost(Protocol):
     """What a supervisor does to workers."""
 
-    def start_worker(self) -> Worker: ...
+    def start_worker(self) -> Worker:
+        """Start a worker that is ready some time later, when `Supervisor.begin` was called."""
+        ...
 
     def send(self, worker: Worker, message: dict[str, Any]) -> None: ...
 
@@ -70,7 +72,6 @@ class Supervisor:
 
     def __init__(self, count: int, host: WorkerHost, emit: Listener) -> None:
         self._count, self._host, self._emit = count, host, emit
-        self._context: dict[str, Any] | None = None
         self._offer: Offer | None = None
         self.workers: list[Worker] = []
         self._queue: deque[Task] = deque()
@@ -83,11 +84,9 @@ class Supervisor:
         while len(self.workers) < self._count:
             self._start_worker()
 
-    def begin(self, context: TaskContext, offer: Offer | None) -> None:
-        """Send the context to every worker, and later to those that are still to be started."""
-        self._context, self._offer = asdict(context), offer
-        for worker in self.workers:
-            self._host.send(worker, {"context": self._context})
+    def begin(self, offer: Offer | None) -> None:
+        """`offer` gets the documents that workers sample."""
+        self._offer = offer
 
     def add(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> None:
         """Queue tasks, the largest first. Tasks of an iterator are taken one by one, each when there is a worker for it."""
@@ -128,8 +127,6 @@ class Supervisor:
     def _start_worker(self) -> Worker:
         worker = self._host.start_worker()
         self.workers.append(worker)
-        if self._context is not None:
-            self._host.send(worker, {"context": self._context})
         return worker
 
     def _give_task(self, worker: Worker) -> None:
@@ -155,7 +152,7 @@ class Supervisor:
             self._note_progress(worker, kind)
         match kind:
             case "ready":
-                worker.ready, self._died_unready = True, 0
+                worker.pid, worker.ready, self._died_unready = value, True, 0
             case "reading":
                 worker.piece = value
             case "at":

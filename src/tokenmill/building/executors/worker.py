@@ -1,10 +1,10 @@
 """A worker process: takes tasks as JSON lines on standard input, answers on what was standard output.
 
-It is a plain subprocess, so a build works from a script without a __main__ guard and from a notebook; and messages are JSON,
-so nothing is unpickled. It keeps no state between tasks: the supervisor decides.
+It is a plain subprocess or forked from one (see `launching`), so a build works from a script without a __main__ guard and from a
+notebook; and messages are JSON, so nothing is unpickled. It keeps no state between tasks: the supervisor decides.
 
-    in   {"context": {...}}                   once
-         {"task": {...}, "crashes": {...}}    one at a time
+    in   {"begin": {...}}                     once: the context; null if the worker was forked and has it
+         {"task": {...}, "crashes": {...}}    one at a time; a task may come before "begin", and waits for it
          {"stop": true}                       after the last
     out  {"ready": pid}
          {"alive": true}           every two seconds
@@ -29,7 +29,7 @@ import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 from tokenmill import errors
 from tokenmill.building.plan import Task
@@ -67,12 +67,17 @@ class _WorkerProcess:
             time.sleep(HEARTBEAT_SECONDS)
             self.send({"alive": True})
 
-    def run(self) -> None:
+    def run(self, loaded: TaskRunner | errors.TokenmillError | None) -> NoReturn:
         threading.Thread(target=self.listen, daemon=True).start()
         threading.Thread(target=self.show_life, daemon=True).start()
-        self.runner = TaskRunner(TaskContext(**self.inbox.get()["context"]))
+        early: list[dict[str, Any]] = []
+        while "begin" not in (message := self.inbox.get()):
+            early.append(message)
+        if isinstance(loaded, errors.TokenmillError):
+            raise loaded
+        self.runner = loaded or TaskRunner(TaskContext(**message["begin"]))
         self.send({"ready": os.getpid()})
-        while "stop" not in (message := self.inbox.get()):
+        while "stop" not in (message := early.pop(0) if early else self.inbox.get()):
             self.work(Task.from_json(message["task"]), CrashHistory.from_json(message["crashes"]))
         self.committer.shutdown()
         os._exit(0)  # without waiting for the listener, which blocks on standard input
@@ -103,21 +108,22 @@ class _WorkerProcess:
         while len(self.commits) > keep:
             self.commits.pop(0).result()
 
-    def fatal(self, error: BaseException) -> None:
+    def fatal(self, error: BaseException) -> NoReturn:
         is_known = isinstance(error, errors.TokenmillError)
         message = str(error) if is_known else "".join(traceback.format_exception(error))
         self.send({"fatal": {"type": type(error).__name__ if is_known else "BuildError", "message": message}})
         os._exit(1)
 
 
-def main() -> None:
+def main(loaded: TaskRunner | errors.TokenmillError | None = None) -> NoReturn:
+    """Work until the supervisor says stop, or is gone. A worker that was forked is given what was loaded before, or why not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor gets it too, and decides
     expect_crashes()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints is not a message
     worker = _WorkerProcess(out)
     try:
-        worker.run()
+        worker.run(loaded)
     except EngineFailure:
         traceback.print_exc()
         os._exit(ENGINE_FAILED)  # as if the engine had crashed the process: the supervisor finds the document

@@ -44,6 +44,7 @@ class EngineTraits:
     `best_batch_bytes`: how much text to pass to `encode` at once. Trials use this size.
     `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
     small shards and every core for it.
+    `can_fork`: a process that has loaded the engine may be forked. Not so if the engine has threads or uses a device.
     `knows_unicode`: its ids depend on properties of characters, such as being a letter, and so on a version of Unicode.
     """
 
@@ -51,6 +52,7 @@ class EngineTraits:
     processes: int | None = None
     best_batch_bytes: int = BATCH_BYTES
     is_slow: bool = False
+    can_fork: bool = True
     knows_unicode: bool = True
 
     @property

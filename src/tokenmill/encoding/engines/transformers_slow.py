@@ -24,7 +24,7 @@ class PythonEngine(ReferenceEngine):
 
     name = "python"
     library = "transformers"
-    traits = EngineTraits(is_slow=True)
+    traits = EngineTraits(is_slow=True, can_fork=False)
 
     def __init__(self, definition: Definition, tokenizer: Any = None) -> None:
         self._tokenizer = _load(definition) if tokenizer is None else tokenizer

@@ -12,16 +12,14 @@ all are tried, and those that agree are raced on a sample of it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version, runners
 from tokenmill.encoding.selection.shipped import shipped_verdict
 from tokenmill.encoding.selection.verdicts import Choice, Verdict, VerdictCache
 from tokenmill.errors import TokenizerError
+from tokenmill.python_sources import source_texts
 
 RACE_BYTES = 2 << 30  # of text; for less, the fastest engine does not save the time that a race takes
 REFERENCE_RATE = 1.5e6  # bytes of text that a reference encodes per second, about
@@ -211,10 +209,9 @@ def _code() -> list[str]:
     """A sample that exists on every machine: modules of the standard library, about 4 MB."""
     texts: list[str] = []
     size = 0
-    for path in sorted(Path(json.__file__).parent.parent.glob("*.py")):
-        with suppress(OSError):
-            texts.append(path.read_text("utf-8", errors="ignore"))
-            size += len(texts[-1])
+    for text in source_texts():
+        texts.append(text)
+        size += len(text)
         if size > CODE_CHARACTERS:
             break
     return texts

@@ -1,0 +1,91 @@
+"""The process that workers are forked from: `python -m tokenmill.building.executors.worker_template`. See `launching`.
+
+It loads the engine once and never starts a thread, so a fork of it is a worker that is ready at once and shares its memory. It
+does nothing else: what may crash or grow happens in the workers.
+
+    standard input   {...}                    the context, one line
+    socket, in       {"fork": true}           with three descriptors: the worker's standard input, output and error
+                     {"reap": pid}            wait for a worker that has ended
+    socket, out      {"pid": pid}             for each fork, in order
+                     {"code": exit code}      for each reap
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from tokenmill.building.executors import worker
+from tokenmill.building.machine import thread_count
+from tokenmill.building.task import TaskRunner
+from tokenmill.building.task_context import TaskContext
+from tokenmill.errors import TokenmillError
+
+MESSAGE_BYTES = 1 << 12
+HAS_THREADS = 71  # exit code: this process has more than one thread, so that a fork of it may hang
+REAP_SECONDS = 5.0
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor gets it too, and decides
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    loaded = _load(TaskContext(**json.loads(line)))
+    if thread_count() > 1:
+        os._exit(HAS_THREADS)
+    gc.collect()
+    gc.freeze()  # a collection in a worker does not touch these objects, so their memory stays shared
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 3)
+        if not message:  # the supervisor is gone, or needs no more workers
+            os._exit(0)
+        request = json.loads(message)
+        if "reap" in request:
+            answer = {"code": _reap(request["reap"])}
+        else:
+            answer = {"pid": _fork(loaded, descriptors, requests)}
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(json.dumps(answer).encode())
+
+
+def _load(context: TaskContext) -> TaskRunner | TokenmillError:
+    try:
+        runner = TaskRunner(context)
+        runner.warm_up()
+        return runner
+    except TokenmillError as error:  # the first worker reports it
+        return error
+
+
+def _fork(loaded: TaskRunner | TokenmillError, descriptors: list[int], requests: socket.socket) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    requests.close()
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    worker.main(loaded)
+
+
+def _reap(pid: int) -> int:
+    """The exit code of a worker; -9 if it does not end."""
+    until = time.monotonic() + REAP_SECONDS
+    while time.monotonic() < until:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    return -9
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Workers forked from a template: it has one thread, may die, and where it cannot be forked workers start by themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from build_helpers import TEMPLATE, temporary_files, worker_processes
+
+import tokenmill as tm
+from tokenmill.building.executors import launching
+from tokenmill.errors import BuildError
+from tokenmill.events import Event, ShardDone
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(6):
+        rows = [json.dumps({"text": f"document {i} of file {number} " + "some words " * i}) for i in range(60)]
+        (folder / f"{number}.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(corpus, tokenizer_path, tmp_path_factory) -> str:
+    store = tm.build(corpus, tokenizer_path, tmp_path_factory.mktemp("out") / "s", workers=0, **OPTIONS)
+    return store.fingerprint
+
+
+OPTIONS = {"shard_bytes": "8KB", "engine": "gigatoken", "progress": "quiet"}
+
+
+def templates() -> list[psutil.Process]:
+    """The template of this process, if there is one."""
+    return [child for child in psutil.Process().children() if TEMPLATE in child.cmdline()]
+
+
+def build(corpus: Path, tokenizer_path: Path, out: Path, at_shard=lambda number: None, **options: object) -> tm.Store:
+    """A build by two workers that calls `at_shard` with the number of each finished shard."""
+    done = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, ShardDone):
+            done.append(event)
+            at_shard(len(done))
+
+    store = tm.build(corpus, tokenizer_path, out, **{**OPTIONS, "workers": 2, "progress": listen, **options})
+    assert temporary_files(out) == []
+    assert templates() == worker_processes() == []
+    return store
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "fastokens", "reference"])
+def test_a_template_has_one_thread(corpus, expected, tokenizer_path, tmp_path, engine):
+    """Only such a process can be forked safely. Its workers are copies of it, so they load nothing."""
+    seen = []
+
+    def look(number: int) -> None:
+        if number == 1:
+            [template] = templates()
+            seen.append((template.num_threads(), [worker.ppid() == template.pid for worker in worker_processes()]))
+
+    store = build(corpus, tokenizer_path, tmp_path / "store", look, engine=engine)
+    assert store.fingerprint == expected
+    [(threads, are_forked)] = seen
+    assert threads == 1
+    assert are_forked
+    assert all(are_forked)
+
+
+def test_a_template_that_is_killed(corpus, expected, tokenizer_path, tmp_path):
+    """Its workers go on. For those that die afterwards, there is another template."""
+    killed: list[int] = []
+
+    def kill(number: int) -> None:
+        if number == 1:
+            [template] = templates()
+            template.kill()
+            template.wait()
+        if number in (2, 3) and (workers := worker_processes() or orphans(killed)):
+            workers[0].kill()
+
+    def orphans(_: list[int]) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if is_orphan(process)]
+
+    def is_orphan(process: psutil.Process) -> bool:
+        try:
+            return TEMPLATE in process.cmdline() and os.getpgid(process.pid) == os.getpgid(0)
+        except (psutil.Error, OSError):
+            return False
+
+    assert build(corpus, tokenizer_path, tmp_path / "store", kill).fingerprint == expected
+
+
+@pytest.mark.parametrize("why", ["threads", "system", "engine"])
+def test_where_nothing_can_be_forked(corpus, expected, tokenizer_path, tmp_path, monkeypatch, why):
+    """A library that starts a thread, another system, an engine that must not be forked: workers load everything themselves."""
+    if why == "threads":
+        in_templates(
+            monkeypatch,
+            tmp_path,
+            "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+        )
+    elif why == "system":
+        monkeypatch.setattr(launching, "can_fork", lambda: False)
+    else:
+        from tokenmill.encoding.engines import GigatokenEngine
+        from tokenmill.encoding.engines.base import EngineTraits
+
+        monkeypatch.setattr(GigatokenEngine, "traits", EngineTraits(can_fork=False))
+    parents = []
+
+    def look(number: int) -> None:
+        if number == 1:
+            parents.extend(worker.ppid() for worker in worker_processes())
+
+    assert build(corpus, tokenizer_path, tmp_path / "store", look).fingerprint == expected
+    assert set(parents) == {os.getpid()}
+
+
+def test_a_template_that_crashes(corpus, tokenizer_path, tmp_path, monkeypatch):
+    """An engine that cannot be loaded: the build says how its process ended, and what it said."""
+    in_templates(monkeypatch, tmp_path, "import os\nos.write(2, b'no such instruction')\nos.abort()")
+    monkeypatch.setattr(launching, "DEATHS_BY_KILL", 4)
+    with pytest.raises(BuildError, match=rf"died 4 times \(exit -{signal.SIGABRT}\):\nno such instruction"):
+        build(corpus, tokenizer_path, tmp_path / "store")
+    assert templates() == worker_processes() == []
+
+
+def in_templates(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
+    """Have every template run some code before it begins."""
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(f"import sys\nif {TEMPLATE!r} in sys.orig_argv:\n    exec({code!r})\n")
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
