@@ -38,10 +38,9 @@ EXPECTED |= {"ARCHITECTURE.md", "CONTRIBUTING.md", "benchmarks", "scripts", "src
 ADDED = {"PKG-INFO", ".gitignore"}  # what building adds
 CHECK = """
 import tokenmill as tm
-from tokenmill.demo_data import demo_tokenizer
 
 assert "site-packages" in tm.__file__, tm.__file__
-store = tm.build(["one text", "another text"], demo_tokenizer(), "store", progress="quiet")
+store = tm.build(["one text", "another text"], "demo", "store", progress="quiet")
 assert [store.text(0), store.text(1)] == ["one text", "another text"] and store.verify() == []
 assert next(iter(tm.load(store, 1, seq_len=4)))["input_ids"].shape == (1, 4)
 """

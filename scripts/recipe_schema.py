@@ -40,7 +40,7 @@ def schema() -> str:
     }
     block = section(keys.TokenizerKeys, "the tokenizer block of other tools", required=["context_length"])
     tokenizer = {
-        "description": "a path, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
+        "description": "a path, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, bytes or demo",
         "anyOf": [keys.TOKENIZER.schema(), block],
     }
     split = {

@@ -14,7 +14,9 @@ SUFFIXES = (".py", ".rst", ".txt")
 
 def demo_tokenizer() -> Path:
     """The folder of the byte-level BPE tokenizer in the package, made by scripts/train_demo_tokenizer.py."""
-    return Path(__file__).parent / "data" / "demo_tokenizer"
+    from tokenmill.encoding.resolve import DEMO_FOLDER
+
+    return DEMO_FOLDER
 
 
 def demo_globs() -> list[str]:
@@ -33,7 +35,7 @@ def demo(out: str) -> int:
 
     source = read(*demo_globs(), format="text")
     print(f"building {out} from the .py, .rst and .txt files of {sys.prefix}", file=sys.stderr)
-    store = build(source, demo_tokenizer(), out)
+    store = build(source, "demo", out)
     file, row = store.locate(len(store) // 2)
     print(printable(info_table(info(out), brief=True)))
     if shutil.which("tokenmill") is None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TextIO
 
 from tokenmill.errors import UsageError
 
@@ -53,6 +57,20 @@ def percent(part: int, whole: int) -> str:
 def printable(text: str) -> str:
     """Text from a corpus or a file name, safe for a terminal: control characters are shown, not obeyed."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def fitted(text: str, stream: TextIO, indent: int = 4) -> str:
+    """Text for a stream: on a terminal, long lines are broken between words, and what follows is indented.
+
+    Words longer than a line stay whole, such as paths. Elsewhere the text is left as it is, for programs and logs.
+    """
+    if not stream.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 40)
+    break_line = partial(
+        textwrap.fill, width=width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(break_line(line) if len(line) > width else line for line in text.split("\n"))
 
 
 def parse_size(size: str | int, option: str) -> int:

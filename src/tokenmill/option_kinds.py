@@ -300,7 +300,14 @@ class Device(Kind):
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """ "; did you mean ...?", if one of the names is similar, or begins with this one."""
-    typed = name.lower().replace("-", "_")
-    near = difflib.get_close_matches(typed, names, 1, 0.6) or [one for one in names if one.startswith(f"{typed}_")]
-    return f"; did you mean {near[0]}?" if near else ""
+    """ "; did you mean ...?", if one of the names begins with this one, or is similar. Flags may be among them."""
+    plain = {_plain(one): one for one in names}
+    typed = _plain(name)
+    near = [one for one in plain if len(typed) > 1 and one.startswith(typed)]
+    near = near or difflib.get_close_matches(typed, plain, 1, 0.6)
+    return f"; did you mean {plain[near[0]]}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    """A name without what only sets spellings apart: "--max-rows" and "MAX_ROWS" are "max_rows"."""
+    return name.strip("-").lower().replace("-", "_")

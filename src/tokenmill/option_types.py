@@ -11,6 +11,7 @@ and docs/options.md are derived from these declarations.
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
@@ -65,6 +66,17 @@ class Option:
         if isinstance(self.default, tuple):
             return ", ".join(map(str, self.default))
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
+
+def option_name(name: str, value: Any = None) -> str:
+    """An option as commands and as Python spell it, for messages that both show: "--eos none (eos='none')"."""
+    flag = f"--{name.replace('_', '-')}"
+    if value is None:
+        return f"{flag} ({name}=...)"
+    if value is True:
+        return f"{flag} ({name}=True)"
+    typed = shlex.quote(str(value).replace("\r", "\\r").replace("\n", "\\n"))
+    return f"{flag} {typed} ({name}={value!r})"
 
 
 def whole_number(name: str, value: Any, low: int, high: int) -> int:

@@ -170,7 +170,6 @@ TABLE = [
     Row("tokenizer: another eos in its config", another_eos_in_config, MISS, True),
     # Options
     Row("text_field=body", optioned(text_field="body"), MISS, True),
-    Row("text_field=... of plain text", optioned(text_field="body"), HIT, None, text_files),
     Row("a template", optioned(template="{title}: {text}"), MISS, True),
     Row("another template", optioned(template="{text}: {title}"), MISS, True, first={"template": "{title}: {text}"}),
     Row("a separator", optioned(separator="##"), MISS, True, text_files),

@@ -85,6 +85,17 @@ def test_prune_in_a_dry_run_lists_what_would_go(cache, capsys):
     assert cache.stores() == [cache.new]
 
 
+def test_the_beginning_of_a_name_is_enough(cache, capsys):
+    shared = cache.old.partition("-")[0]  # of the tokenizer and the options
+    assert main(["cache", "remove", shared]) == 2
+    assert f"{shared} may be any of {cache.new}, {cache.old}; give more of the name" in capsys.readouterr().err
+    for name in ("gone", ""):
+        assert main(["cache", "remove", name]) == 3
+    assert run(capsys, "verify", cache.new[:-1])[0]["stores"] == {cache.new: []}
+    assert run(capsys, "remove", cache.new[:-1], cache.new)[0]["removed"] == [cache.new]
+    assert cache.stores() == [cache.old]
+
+
 def test_remove_in_a_dry_run_lists_what_would_go(cache, capsys):
     before = cache.files()
     planned, _ = run(capsys, "remove", cache.new, "--dry-run")
@@ -111,7 +122,7 @@ def test_a_cache_that_cannot_be_made(verb, below, tmp_path, monkeypatch, capsys)
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert err.startswith(f"tokenmill: the cache cannot be in {tmp_path / below}: ")
-    assert "; choose another folder with --cache-dir or TOKENMILL_CACHE" in err
+    assert "; choose another folder with --cache-dir (cache_dir=...) or TOKENMILL_CACHE" in err
 
 
 def test_only_stores_that_are_in_use_are_said_to_be(cache, capsys):

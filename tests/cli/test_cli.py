@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill as tm
+from tokenmill.building.terminal import Terminal
 from tokenmill.cli import main
 from tokenmill.cli.bench import bench_table
 
@@ -104,6 +107,31 @@ def test_every_build_option_is_heard(tokenizer_path, tmp_path, capsys):
     assert main([*command, "--text-field", "a"]) == 0  # a template needs no text field
     assert main([*command[:-4], "--on-error", "raise", "--force"]) == 1
     assert "row 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_build_in_order(jsonl, tmp_path, monkeypatch, capsys, number, code):
+    """The terminal is left as it was, the log says so, and so does the command, with what is finished."""
+    heard, show = [], Terminal.__call__
+
+    def interrupt(terminal, event):
+        show(terminal, event)
+        heard.append(event.name)
+        if event.name == "started":
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Terminal, "__call__", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)
+    try:
+        command = ["build", str(jsonl(["a"])), "-t", "bytes", "-o", str(tmp_path / "store"), "--workers", "0"]
+        assert main(command) == code
+    finally:
+        assert signal.getsignal(signal.SIGTERM) == before[1]
+        signal.signal(signal.SIGINT, before[0])
+    assert heard[-2:] == ["progress", "stopped"]
+    err = capsys.readouterr().err
+    assert "stopped with 0 of 1 shard finished\n" in err
+    assert "Finished shards are kept: run the command again to resume" in err
 
 
 def test_separator(tokenizer_path, tmp_path, capsys):
@@ -264,6 +292,9 @@ def test_bench(tmp_path, tokenizer_path):
     assert (result["documents"], result["text_bytes"]) == (500, 500 * 62)
     speeds = {row["engine"]: row["mb_per_second"] for row in result["engines"] if row["exact"]}
     assert "tokenizers" in speeds
+    said = ran.stderr.decode().splitlines()
+    assert said[0] == "comparing every engine with the reference"
+    assert {line for line in said if line.startswith("measuring ")} == {f"measuring {each}, 1 round" for each in speeds}
     assert all(speed > 0 for speed in speeds.values())
     assert [row["engine"] for row in result["engines"] if row["exact"]] == sorted(
         speeds, key=lambda name: -speeds[name]

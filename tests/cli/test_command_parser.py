@@ -37,6 +37,9 @@ def test_the_package_runs_as_a_module():
         (["build", "x", "--max_rows=3"], "no option '--max_rows=3'; did you mean --max-rows?"),
         (["build", "x", "-t", "y", "--tok", "z"], "no option '--tok'; did you mean --tokenizer?"),
         (["build", "x", "-t", "y", "--sep", "z"], "no option '--sep'; did you mean --separator?"),
+        (["build", "x", "-t", "y", "--max-docs", "3"], "no option '--max-docs'; did you mean --max-documents?"),
+        (["cache", "rm", "x"], "tokenmill cache: no command 'rm'; did you mean remove?"),
+        (["help", "biuld"], "tokenmill: no command 'biuld'; did you mean build?"),
         (["build", "-x"], "tokenmill build: no option '-x' (see: tokenmill build --help)"),
         (["--verison"], "tokenmill: no option '--verison'; did you mean --version?"),
         (["build", "x", "-t", "y", "--separator", "---"], "if it is the value of --separator, write --separator=---"),
@@ -50,6 +53,17 @@ def test_the_package_runs_as_a_module():
 )
 def test_a_wrong_name_is_answered_with_the_nearest(arguments, says, capsys):
     assert says in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize("command", [[], ["build"], ["cache", "list"]])
+def test_help_is_a_command_too(command, capsys):
+    for arguments in (["help", *command], [*command, "--help"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert out[: len(out) // 2] == out[len(out) // 2 :]
+    assert out.startswith(f"usage: {' '.join(['tokenmill', *command])} ")
 
 
 @pytest.mark.parametrize(

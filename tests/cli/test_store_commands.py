@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from io import BytesIO, TextIOWrapper
+from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
 
@@ -54,6 +54,26 @@ def test_info(store, capsys):
     assert "NOT COMPLETE" not in out
 
 
+def test_info_lists_splits(jsonl, tmp_path, capsys):
+    """By the names of the input files, as `--split` of pack takes them."""
+    (tmp_path / "in").mkdir()
+    for name in ("train-1.jsonl", "train-2.jsonl", "valid.jsonl"):
+        jsonl([name], f"in/{name}")
+    tm.build(tmp_path / "in", "bytes", tmp_path / "store", workers=0, progress="quiet")
+    assert main(["info", str(tmp_path / "store")]) == 0
+    assert "\nsplits      train (2 files), validation (1 file)\n" in capsys.readouterr().out
+    assert main(["info", str(tmp_path / "store"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["splits"] == {"train": 2, "validation": 1}
+
+
+@pytest.mark.parametrize("command", ["info", "show", "verify"])
+def test_a_folder_that_is_not_there_is_said_to_be_missing(command, tmp_path, capsys):
+    assert main([command, str(tmp_path / "nowhere")]) == 3
+    assert f"no token store at {tmp_path / 'nowhere'} (no such folder)" in capsys.readouterr().err
+    assert main([command, str(tmp_path)]) == 3
+    assert f"no token store at {tmp_path} (it has no manifest.json)" in capsys.readouterr().err
+
+
 def test_info_counts_what_was_left_out(tokenizer_path, tmp_path, capsys):
     """Documents in are documents out and quarantined, by reason."""
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{bad\n{"text": null}\n\n{worse\n')
@@ -73,8 +93,9 @@ def test_info_of_an_interrupted_store(jsonl, tokenizer_path, tmp_path, capsys):
         if event.name == "started":
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         tm.build(jsonl(["a"]), tokenizer_path, tmp_path / "store", progress=stop)
+    assert caught.value.__notes__ == ["The build was interrupted. Finished shards are kept: run it again to resume"]
     assert main(["info", str(tmp_path / "store"), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["complete"] is False
@@ -100,13 +121,12 @@ def test_verify_of_an_interrupted_store_does_not_call_it_whole(jsonl, tokenizer_
 
 
 def test_show(store, capsys):
-    """A document's origin, ids and text; several at once, and from the end."""
+    """A document's origin, text and ids; several at once, and from the end."""
     assert main(["show", str(store)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "corpus.jsonl, row 0" in out
-    assert "hello world" in out
-    assert str(tm.open(store)[0].tolist()) in out
+    assert out.index("hello world") < out.index(str(tm.open(store)[0].tolist()))  # people read the text first
     assert main(["show", str(store), "--doc", "1", "-1"]) == 0
     out = capsys.readouterr().out
     assert out.index("a second document") < out.index("and a third")
@@ -114,6 +134,34 @@ def test_show(store, capsys):
     out = capsys.readouterr().out
     opened = tm.open(store)
     assert f"{opened[0][:2].tolist()} ... and {len(opened[0]) - 2} more" in out
+
+
+class Screen(StringIO):
+    """Standard output or error that is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_lines_fit_the_terminal(tmp_path, jsonl, monkeypatch):
+    """Facts and ids are broken between words; a path, which is a word, is not. What goes to a file is left alone."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    jsonl(["word " * 60])
+    screens = []
+    for command in (
+        ["build", "corpus.jsonl", "-t", "bytes", "-o", "store", "--max-rows", "5"],
+        ["info", "store"],
+        ["show", "store"],
+        ["cache", "why", "corpus.jsonl", "-t", "bytes"],
+    ):
+        for name in ("stdout", "stderr"):
+            screens.append(Screen())
+            monkeypatch.setattr(sys, name, screens[-1])
+        assert main(command) == 0
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for each in screens for line in each.getvalue().splitlines()]
+    assert len(lines) > 20
+    assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line and "word word" not in line] == []
 
 
 def test_show_json(store, capsys):

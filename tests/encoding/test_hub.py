@@ -303,6 +303,7 @@ def test_offline_mode_without_cache_says_so(tmp_path):
     assert "org/model@v2 is not in the cache" in error
     assert "HF_HUB_OFFLINE" in error
     assert str(tmp_path / "hf") in error
+    assert "a tokenizer.json, a folder that holds one, bytes or demo" in error
 
 
 def test_a_cache_that_the_library_filled_serves_offline(tmp_path):

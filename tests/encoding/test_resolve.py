@@ -56,7 +56,13 @@ def test_one_tokenizer_by_every_path(tokenizer_path, tmp_path, reference, monkey
     store = tm.build(iter(["a"]), tokenizer_path, tmp_path / "store", workers=0, progress="quiet")
     monkeypatch.chdir(tokenizer_path.parent)
     specs = [file, str(file), tokenizer_path, str(tokenizer_path), f"{tokenizer_path}/", store.tokenizer.path]
-    specs += [str(store.tokenizer.path), renamed, tokenizer_path.name, f"./{tokenizer_path.name}/tokenizer.json"]
+    specs += [
+        str(store.tokenizer.path),
+        renamed,
+        "demo",
+        tokenizer_path.name,
+        f"./{tokenizer_path.name}/tokenizer.json",
+    ]
     text = f"def f(x):\n    return 中文 {END} é\n"
     for spec in specs:
         found = tm.load_tokenizer(spec)
@@ -288,6 +294,7 @@ GARBAGE = random.Random(9).randbytes(5000)
         ({"tokenizer.json": b'{"version": "1.0", "model": {"type": "BPE", "voc'}, r"{0}/tokenizer\.json.*cut short"),
         ({"tokenizer.json": b'{"text": "a line of a corpus"}'}, r"{0}/tokenizer\.json is not a tokenizer\.json"),
         ({"tokenizer.json": gzip.compress(b"{}")}, r"{0}/tokenizer\.json is compressed.*gunzip -k {0}/tokenizer\.json"),
+        ({"tokenizer.json.gz": gzip.compress(b"{}")}, r"{0}/tokenizer\.json\.gz is compressed.*gunzip -k {0}/tok"),
         ({"tokenizer.json": POINTER}, r"{0}/tokenizer\.json is a Git LFS pointer.*git lfs pull"),
         ({"tokenizer.model": POINTER}, r"{0}/tokenizer\.model is a Git LFS pointer.*git lfs pull"),
         ({"qwen.tiktoken": POINTER}, r"{0}/qwen\.tiktoken is a Git LFS pointer.*git lfs pull"),
@@ -495,7 +502,7 @@ def test_the_command_says_in_one_line_what_is_wrong(
     jsonl(["a"])
     (tmp_path / "none.json").write_text(json.dumps({**body, "added_tokens": []}))
     monkeypatch.chdir(tmp_path)
-    assert main(["build", "corpus.jsonl", "-t", spec, "-o", "out", *options]) == code
+    assert main(["build", "corpus.jsonl", "-t", spec, "-o", "out/of/sight", *options]) == code
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
     assert line.startswith("tokenmill: ")

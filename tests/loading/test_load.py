@@ -428,6 +428,15 @@ def test_a_shard_that_is_gone_is_named(tmp_path, prefetch, suffix):
     assert loader.seen == len(found)
 
 
+def test_a_gpu_that_is_not_there(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        UsageError, match="device='cuda': torch finds no CUDA device here; give device='cpu', or leave it"
+    ):
+        converter_for("cuda", pin_memory=None)
+
+
 @pytest.mark.parametrize(("device", "pinned"), [(None, False), ("cpu", False), (0, True), ("cuda:1", True)])
 def test_tensors_for_a_gpu_are_pinned_unless_asked_otherwise(device, pinned):
     pytest.importorskip("torch")

@@ -55,7 +55,7 @@ def test_the_state_is_small_plain_and_counts_what_was_handed_out(view, prefetch)
         assert len(json.dumps(state)) < 1024
         assert state["samples"] == loader.seen == 8 * steps
         assert state["global_batch_size"] == 8
-    assert state.keys() == {"version", "samples", "global_batch_size", "seed", "shuffle", "fingerprint"}
+    assert state.keys() == {"version", "samples", "global_batch_size", "seed", "shuffle", "fingerprint", "data"}
     assert state["fingerprint"] == view.fingerprint
 
 
@@ -74,14 +74,29 @@ def other_data(tmp_path, tokens=None, width=WIDTH, **options):
             lambda view, path: tm.load(view, 3, seed=1, rank=0, world_size=2),
             "global_batch_size: 4 in the state, 6 here",
         ),
-        (lambda view, path: tm.load(other_data(path, numbered([WIDTH] * 30, first=2)), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(other_data(path, numbered([WIDTH] * 31)), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(tm.pack(view.store, 5), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(tm.pack(view.store, WIDTH, strategy="pad"), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(tm.pack(view.store, WIDTH, labels="shifted"), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(tm.pack(view.store, WIDTH, overlap=1), 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(view.split(train=0.9)["train"], 4, seed=1), "fingerprint"),
-        (lambda view, path: tm.load(tm.mix({"a": (view, 1)}), 4, seed=1), "fingerprint"),
+        (
+            lambda view, path: tm.load(other_data(path, numbered([WIDTH] * 30, first=2)), 4, seed=1),
+            r"\(the store has other tokens\)",
+        ),
+        (
+            lambda view, path: tm.load(other_data(path, numbered([WIDTH] * 31)), 4, seed=1),
+            r"\(the store has other tokens\)",
+        ),
+        (lambda view, path: tm.load(tm.pack(view.store, 5), 4, seed=1), r"\(seq_len: \d+ in the state, 5 here\)"),
+        (
+            lambda view, path: tm.load(tm.pack(view.store, WIDTH, strategy="pad"), 4, seed=1),
+            r"strategy: 'concat' in the state, 'pad' here",
+        ),
+        (
+            lambda view, path: tm.load(tm.pack(view.store, WIDTH, labels="shifted"), 4, seed=1),
+            r"\(other options of tm.pack\)",
+        ),
+        (lambda view, path: tm.load(tm.pack(view.store, WIDTH, overlap=1), 4, seed=1), r"\(other options of tm.pack\)"),
+        (lambda view, path: tm.load(view.split(train=0.9)["train"], 4, seed=1), r"\(another split\)"),
+        (
+            lambda view, path: tm.load(tm.mix({"a": (view, 1)}), 4, seed=1),
+            r"\(other sources or weights of the mixture\)",
+        ),
     ],
     ids=[
         "seed",
@@ -106,6 +121,14 @@ def test_a_state_of_another_run_is_refused_with_the_difference(view, tmp_path, o
     with pytest.raises(MismatchError, match=match):
         here.load_state_dict(loader.state_dict())
     assert here.state_dict() == before
+
+
+def test_a_state_without_the_parts_of_its_data_is_read_too(view):
+    """Of an earlier version. If it does not fit, there is only the fingerprint to show."""
+    state = {name: value for name, value in tm.load(view, 4).state_dict().items() if name != "data"}
+    tm.load(view, 4).load_state_dict(state)
+    with pytest.raises(MismatchError, match=rf"\(fingerprint: '{view.fingerprint}' in the state, '"):
+        tm.load(tm.pack(view.store, 5), 4).load_state_dict(state)
 
 
 def test_all_differences_are_told_at_once(view):

@@ -13,6 +13,7 @@ from packing_reference import Options, numbered, spread, write_store
 from test_packing_rows import EOS, FIELDS, STRATEGIES, check_view, store_of
 
 import tokenmill as tm
+from tokenmill.errors import UsageError
 from tokenmill.packing.hashing import splitmix64
 
 SHARES = {"train": 0.7, "eval": 0.2, "test": 0.1}
@@ -203,6 +204,11 @@ def test_a_copy_of_a_side_has_the_same_rows(store, strategy):
             np.testing.assert_array_equal(again[:]["labels"], one[:]["labels"])
             assert members(again) == members(one)
             assert (again.fingerprint, again.stats) == (one.fingerprint, one.stats)
+
+
+def test_shares_need_names(store):
+    with pytest.raises(UsageError, match=r"split takes named shares, not 0\.9: view\.split\(train=0\.9, eval=0\.1\)"):
+        tm.pack(store, 8).split(0.9)
 
 
 def test_options_of_the_view_hold_for_its_sides(store):

@@ -65,6 +65,7 @@ def test_reprs_say_the_essential(things):
     assert "1 stream" in repr(things["iterable"])
     assert "documents=1, tokens=500" in repr(things["store"])
     assert "vocab_size=259" in repr(things["tokenizer"])
+    assert repr(things["stored tokenizer"]).startswith("StoredTokenizer('bytes', vocab_size=259, ")
     assert "best_fit, rows=32, seq_len=16" in repr(things["view"])
     assert "rows=32" in repr(things["stats"])
     assert repr(things["estimate"]).startswith("Estimate(500 tokens, 1 document, ")
@@ -94,7 +95,7 @@ class Cells(HTMLParser):
         self.texts.append(data)
 
 
-@pytest.mark.parametrize("name", ["store", "view", "stats", "estimate"])
+@pytest.mark.parametrize("name", ["store", "view", "stats", "estimate", "loader"])
 def test_notebooks_show_a_small_escaped_table(things, name):
     page = things[name]._repr_html_()
     cells = Cells(page)

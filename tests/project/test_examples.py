@@ -285,6 +285,17 @@ def test_the_notebook_installs_from_a_clone_or_an_archive(tmp_path, monkeypatch)
     ]
 
 
+@pytest.mark.parametrize("missing", [["torch", "matplotlib"], ["matplotlib"], []])
+def test_the_notebook_adds_what_a_plain_install_lacks(monkeypatch, missing):
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text("utf-8"))
+    cell = next("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    ran = []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else object())
+    monkeypatch.setattr(subprocess, "check_call", lambda command: ran.append(command[5:]))
+    exec(cell, {})
+    assert ran == ([missing] if missing else [])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -306,7 +317,10 @@ def test_what_is_wrong_with_the_data_is_one_line(example, tmp_path):
     (tmp_path / "a.txt").touch()
     for given, says in (
         (["--pretokenized", str(tmp_path / "nope")], r"train_gpt\.py: no token store at .*nope"),
-        (["--pretokenized", str(tmp_path / "a.txt")], r"a\.txt: it is a file; tm\.build makes a store from text"),
+        (
+            ["--pretokenized", str(tmp_path / "a.txt")],
+            r"a\.txt: it is a file; tokenmill build \(tm\.build\) makes a store",
+        ),
         ([str(tmp_path / "missing.txt")], r"train_gpt\.py: no such file or folder: .*missing\.txt"),
     ):
         with pytest.raises(SystemExit, match=says):
@@ -332,12 +346,12 @@ def test_the_notebook_runs(tmp_path, real_texts):
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
-    (tmp_path / "cells.json").write_text(json.dumps(["".join(cell["source"]) for cell in cells]))
+    (tmp_path / "cells.json").write_text(
+        json.dumps(["".join(cell["source"]).replace('"demo"', '"bytes"') for cell in cells])
+    )
     program = """
 import json, sysconfig
-import tokenmill.demo_data
 sysconfig.get_path = lambda name: "lib"
-tokenmill.demo_data.demo_tokenizer = lambda: "bytes"
 names = {"__name__": "__main__"}
 for number, cell in enumerate(json.load(open("cells.json"))):
     exec(compile(cell, f"cell {number}", "exec"), names)

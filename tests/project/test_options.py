@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +23,7 @@ from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.errors import UsageError
 from tokenmill.option_kinds import Device, Flag, Kind, Number, OneOf, Size, SomeOf, Text, Texts, Token, Whole, Wholes
-from tokenmill.option_types import Option, declared
+from tokenmill.option_types import Option, declared, option_name
 from tokenmill.reading import FORMATS
 from tokenmill.recipes.keys import SECTIONS, SourceKeys
 
@@ -234,3 +236,32 @@ def test_recipes_and_their_schema_refuse_what_the_verbs_refuse(section, name):
 def test_the_reference_pages_are_up_to_date(page, writer, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert (ROOT / "docs" / page).read_text("utf-8") == script(writer).page(), f"run scripts/{writer}.py"
+
+
+def test_messages_of_the_library_name_options_as_commands_and_python_do():
+    """`option_name` spells both; a flag alone helps nobody who calls `tm.build`."""
+    flags = {f"--{name.replace('_', '-')}" for _, group in VERBS.values() for name in declared(group)}
+    library = ROOT / "src" / "tokenmill"
+    for path in library.rglob("*.py"):
+        if path.relative_to(library).parts[0] in ("cli", "estimating", "demo_data.py"):
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        docstrings = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
+                alone = flags & set(re.findall(r"--[a-z-]+", node.value))
+                assert not alone, f"{path}, line {node.lineno}: {alone}; use option_name"
+
+
+@pytest.mark.parametrize(
+    ("given", "spelled"),
+    [
+        (("text_field",), "--text-field (text_field=...)"),
+        (("special_tokens", "text"), "--special-tokens text (special_tokens='text')"),
+        (("force", True), "--force (force=True)"),
+        (("separator", "<|end|>\n"), r"--separator '<|end|>\n' (separator='<|end|>\n')"),
+    ],
+)
+def test_an_option_in_a_message(given, spelled):
+    assert option_name(*given) == spelled

@@ -120,6 +120,7 @@ assert x.shape == y.shape == (12, 256) and (x[:, 1:] == y[:, :-1]).all()
 import numpy as np
 assert (np.fromfile("train.bin", np.uint16) == np.concatenate(list(tm.open("nano")))).all()
 assert len(tm.open("from-datasets")) == 100 and len(rows) > 0
+assert store.text(0) == tm.open("nano").text(0) and store.manifest.tokenizer["eos_token"] == "<|endoftext|>"
 """
     page = (ROOT / "docs" / "howto.md").read_text("utf-8")
     run_commands(page, tmp_path)

@@ -424,7 +424,7 @@ def test_a_wrong_column_lists_the_right_ones(tmp_path, name):
             make = pa.ipc.new_stream if name == "t.stream.arrow" else pa.ipc.new_file
             with make(str(path), table.schema) as out:
                 out.write_table(table)
-    with pytest.raises(InputError, match=rf"{name}.*'text'.*title, content.*--text-field"):
+    with pytest.raises(InputError, match=rf"{name}.*'text'.*title, content.*--text-field .*sources of one recipe"):
         documents(path)
 
 
@@ -464,6 +464,26 @@ def test_a_wrong_nested_column(tmp_path, path):
     pq.write_table(pa.table({"title": ["a"], "meta": [{"inner": {"x": "a"}}]}), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=rf"a\.parquet.*'{path}'.*title, meta"):
         documents(tmp_path / "a.parquet", text_field=path)
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"text_field": "body"}, "--text-field"),
+        ({"template": "{a}"}, "--template"),
+        ({"format": "lines", "text_field": "b"}, "--text-field"),
+    ],
+)
+def test_a_field_of_files_without_fields_is_refused(tmp_path, options, flag):
+    """Unless other files have fields."""
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(
+        UsageError, match=rf"{flag} \(.*\) is for files with fields, such as jsonl, but .*a\.txt is read as"
+    ):
+        tm.read(tmp_path / "a.txt", **options)
+    (tmp_path / "b.jsonl").write_text('{"body": "text"}')
+    if "format" not in options:
+        assert len(tm.read(tmp_path / "a.txt", tmp_path / "b.jsonl", **options).files) == 2
 
 
 # Wrong options.

@@ -427,7 +427,10 @@ def test_fields_that_are_never_in_the_same_record(tmp_path):
     path.write_text('{"title": "a"}\n{"body": "b"}\n')
     source = tm.read(path, template="{title} {body}")
     complaint = get_format("jsonl").check_fields(source.files[0], source)
-    assert complaint == f"{path}: no record has all of the fields; they have title, body. Correct the --template"
+    assert (
+        complaint
+        == f"{path}: no record has all of the fields; they have title, body. Correct --template (template=...)"
+    )
 
 
 def test_a_field_missing_from_a_template_leaves_the_record_out(tmp_path):

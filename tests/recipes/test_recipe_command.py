@@ -94,9 +94,47 @@ def test_run_says_how_often_the_rows_of_a_source_come(here, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("split", "splits", "complaint"),
+    [
+        ("{by: name}", ["train", "validation"], None),
+        ("{by: name, train: train, eval: validation}", ["train", "eval"], None),
+        (
+            "{by: name, train: train, eval: test}",
+            None,
+            "split of web: {web} has no split 'test'; it has train, validation",
+        ),
+        ("{by: folder, train: a, eval: b}", ["train", "eval"], None),
+        ("{by: folder, train: a, eval: c}", None, "no file of the store is below such a folder"),
+        ("{test: 0.1}", ["train", "test"], None),
+    ],
+)
+def test_check_knows_splits_and_a_source_may_lack_some(here, jsonl, capsys, split, splits, complaint):
+    """The source code has training data only; each split must be in one source at least."""
+    for path in ("web/a/train.jsonl", "web/b/valid.jsonl", "more/a/train.jsonl"):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        jsonl([f"text {i} " * 9 for i in range(20)], path)
+    sets = ["sources={web: {path: web}, code: {path: more}}", f"split={split}", "build={workers: 0, progress: quiet}"]
+    flags = [word for each in sets for word in ("--set", each)]
+    code = main(["run", "recipe.yaml", "--check", "--json", *flags])
+    out, err = capsys.readouterr()
+    if complaint:
+        assert code == 2
+        assert complaint.format(web=here / "web") in err
+        with pytest.raises(UsageError, match=r"split of web: the store of .*web has no split|below such a folder"):
+            tm.recipe("recipe.yaml", set=sets).view("eval")
+        return
+    assert json.loads(out)["splits"] == splits
+    recipe = tm.recipe("recipe.yaml", set=sets)
+    assert sorted(recipe.splits) == sorted(splits)
+    sources = [["web", "code"]] * 2 if split == "{test: 0.1}" else [["web", "code"], ["web"]]
+    assert [list(recipe.views(name)) for name in splits] == sources
+    assert all(len(recipe.loader(name, epochs=1)) for name in splits)
+
+
 def test_check_builds_nothing(here, capsys, tokenizer_path):
     assert main(["run", "recipe.yaml", "--check"]) == 0
-    assert capsys.readouterr().out == "ok: web has 1 file of 2.1 kB, code has 1 file of 1.1 kB\n"
+    assert capsys.readouterr().out == "ok: web has 1 file of 2.1 kB, code has 1 file of 1.1 kB; splits train, eval\n"
     assert not Path("stores").exists()
     assert main(["run", "recipe.yaml", "--check", "--set", "tokenizer=org/model"]) == 0
     assert capsys.readouterr().out.endswith("; org/model was not looked up\n")

@@ -70,5 +70,7 @@ def test_what_is_no_store(tmp_path):
     for ask in (tm.open, lambda path: tm.pack(path, 8)):
         with pytest.raises(TypeError, match="a store is opened by its path, not by int 17"):
             ask(17)
-        with pytest.raises(MissingStoreError, match=r"a\.txt: it is a file; tm\.build makes a store from text"):
+        with pytest.raises(
+            MissingStoreError, match=r"a\.txt: it is a file; tokenmill build \(tm\.build\) makes a store"
+        ):
             ask(tmp_path / "a.txt")

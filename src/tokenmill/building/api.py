@@ -14,6 +14,7 @@ from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
 from tokenmill.formatting import first_names, some
 from tokenmill.option_calls import takes
+from tokenmill.option_types import option_name
 from tokenmill.options import BuildArguments
 from tokenmill.store.store import Store
 
@@ -52,7 +53,9 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
     If the cache cannot be written, the store is built for this process only; without `allow_temporary` that is an error.
     """
     if arguments.out is not None and arguments.cache_dir is not None:
-        raise UsageError("give out (-o) or cache_dir (--cache-dir), not both: a store is in a folder or in the cache")
+        raise UsageError(
+            f"give -o (out=...) or {option_name('cache_dir')}, not both: a store is in a folder or in the cache"
+        )
     request, listener = request_for(source, arguments), listener_for(arguments.progress)
     if arguments.out is None:
         from tokenmill.building.cache.store_cache import build_cached, cache_root

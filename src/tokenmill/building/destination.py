@@ -18,6 +18,7 @@ from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, Usa
 from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.io.lock import build_lock
+from tokenmill.option_types import option_name
 from tokenmill.reading import Source
 from tokenmill.reading.files import Ignored
 from tokenmill.store.integrity import files_are_complete
@@ -79,9 +80,10 @@ class FolderDestination:
 
     def open(self, stack: ExitStack, emit: Listener) -> Store | None:
         check_folder(self.folder)
+        new_parents = [parent for parent in self.folder.absolute().parents if not parent.exists()]
         stack.enter_context(build_lock(self.folder))
         if all(entry.name == ".lock" for entry in disk.entries(self.folder)):
-            stack.callback(_remove_unless_begun, self.folder)
+            stack.callback(_remove_unless_begun, self.folder, new_parents)
         stack.callback(disk.remove_tree, self.folder / "spool")
         return None
 
@@ -116,7 +118,7 @@ class FolderDestination:
         if differences:
             raise MismatchError(
                 f"{self.folder} was built with other options ({'; '.join(differences)}). Use the same options, choose"
-                " another folder, or rebuild this one with --force (force=True)"
+                f" another folder, or rebuild this one with {option_name('force', True)}"
             )
         return manifest
 
@@ -168,10 +170,15 @@ def discard_receipts(folder: Path) -> None:
         disk.unlink(path)
 
 
-def _remove_unless_begun(folder: Path) -> None:
-    """Remove the folder of a build that failed before it wrote a manifest. The lock is still held."""
+def _remove_unless_begun(folder: Path, new_parents: list[Path]) -> None:
+    """Remove the folder of a build that failed before it wrote a manifest, and the parents made for it.
+
+    The lock is still held.
+    """
     if not (folder / "manifest.json").exists():
         disk.remove_tree(folder)
+        for parent in new_parents:
+            disk.remove_empty(parent)
 
 
 def without_own_files(source: Source, *folders: Path, cache: Path | None = None) -> Source:

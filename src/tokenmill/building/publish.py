@@ -25,6 +25,7 @@ from tokenmill.io.atomic import (
     write_atomically,
     writing,
 )
+from tokenmill.option_types import option_name
 from tokenmill.store.columns import shard_of_file
 from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
 from tokenmill.store.shard import content_digest, has_columns, sealed
@@ -66,7 +67,9 @@ def publish(
         for entry in entries:
             receipt = entry.receipt
             if not has_columns(receipt, manifest.columns):
-                raise BuildError(f"shard {entry.shard_id} has other columns than the store; build with --force")
+                raise BuildError(
+                    f"shard {entry.shard_id} has other columns than the store; build with {option_name('force', True)}"
+                )
             contents.append(content_digest(receipt))
             manifest.shard_ids.append(entry.shard_id)
             manifest.shard_documents.append(receipt["documents"])

@@ -93,6 +93,8 @@ def event_sink(listener: Listener, folder: Path) -> Iterator[Listener]:
     except BaseException as error:
         is_stopping = True
         emit(events.Stopped(error=f"{type(error).__name__}: {error}"[:500]))
+        if isinstance(error, KeyboardInterrupt):  # for scripts: Python shows it below the traceback
+            error.add_note("The build was interrupted. Finished shards are kept: run it again to resume")
         raise
     finally:
         log.close()

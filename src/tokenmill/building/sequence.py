@@ -36,7 +36,7 @@ from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreEr
 from tokenmill.events import EngineTrial, Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
-from tokenmill.option_types import values_of
+from tokenmill.option_types import option_name, values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
 from tokenmill.store.columns import ColumnSpec, columns_with
@@ -222,7 +222,7 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
         names = ", ".join(column.name for column in published.columns)
         raise MismatchError(
             f"{plan.folder} has the columns {names}; a build writes ids and ends. Nothing was changed; choose another"
-            " folder, or rebuild this one without the others with --force"
+            f" folder, or rebuild this one without the others with {option_name('force', True)}"
         )
     earlier = plan.origin.tokenizer if plan.origin is not None else None
     engine = ("engine", "engine_version")

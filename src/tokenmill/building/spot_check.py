@@ -13,6 +13,7 @@ from tokenmill.encoding.encoder import Encoder
 from tokenmill.encoding.selection.verdicts import Difference
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import DifferenceError
+from tokenmill.option_types import option_name
 
 SHARE = 0.015  # of the CPU time of all processes of the build may go into the check
 MOST_PROCESSES = 16  # more processes do not give this one more time
@@ -73,6 +74,7 @@ class SpotCheck:
             f"{tokenizer.engine} {tokenizer.engine_version} gives other ids than the reference for"
             f" {self._locate(sample)} ({sample.text[:40]!r}): {difference}. (Rows and tokens count from 0.) Shards that"
             " were not published yet are deleted, and this engine will not be chosen for this tokenizer again. Build"
-            " again, with --engine reference (engine='reference') to be sure. Shards published before were built by the"
-            " same engine: check them with tokenmill verify --reencode 1000, or rebuild them with --force"
+            f" again, with {option_name('engine', 'reference')} to be sure. Shards published before were built by the"
+            " same engine: check them with tokenmill verify --reencode 1000, or rebuild them with"
+            f" {option_name('force', True)}"
         )

@@ -39,6 +39,7 @@ from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import Encoder
 from tokenmill.errors import DocumentError, EncodingError, InputError, TokenizerError
 from tokenmill.events import ShardDone
+from tokenmill.option_types import option_name
 from tokenmill.python_sources import source_texts
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
 from tokenmill.store.reuse import PieceReader
@@ -367,7 +368,8 @@ class TaskRun:
             what = f"{skip.reason} ({skip.detail})" if skip.detail else skip.reason
             raise DocumentError(
                 f"{piece.file.shown}, row {row}: {what}."
-                " (Rows count from 0.) Fix it, or leave such documents out with --on-error quarantine"
+                " (Rows count from 0.) Fix it, or leave such documents out with"
+                f" {option_name('on_error', 'quarantine')}"
             )
         counts.skips.append(skip._replace(row=counts.rows + skip.row))
 
@@ -381,7 +383,8 @@ class TaskRun:
         if self._options.refuse_special_tokens:
             raise DocumentError(
                 f"{locate(self._task, self._source, number)}: the text holds a special token. (Rows count from 0.)"
-                " Encode such names as ordinary text with --special-tokens text, or as their ids with --special-tokens parse"
+                f" Encode such names as ordinary text with {option_name('special_tokens', 'text')}, or as their ids with"
+                f" {option_name('special_tokens', 'parse')}"
             )
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill import events
 from tokenmill.events import Event
-from tokenmill.formatting import human, human_time, in_short, in_words, printable, some
+from tokenmill.formatting import fitted, human, human_time, in_short, in_words, printable, some
+from tokenmill.option_types import option_name
 
 if TYPE_CHECKING:
     from tokenmill.building.live_panel import LivePanel
@@ -46,6 +47,9 @@ class Terminal:
             self._show(event)
         elif isinstance(event, (events.Finished, events.UpToDate, events.Stopped)):
             self._close()
+            if isinstance(event, events.Stopped) and self._progress is not None and self._progress.shards:
+                shards = some(self._progress.shards, "shard")
+                self._print(f"stopped with {self._progress.shards_done:,} of {shards} finished")
         elif self._panel is not None and isinstance(event, events.ShardDone):
             self._panel.add_shard(event)
         elif self._panel is not None and isinstance(event, (events.WorkerDied, events.WorkerRecycled)):
@@ -86,7 +90,7 @@ class Terminal:
             self._print(message(event))
 
     def _print(self, text: str) -> None:
-        text = printable(text)
+        text = fitted(printable(text), sys.stderr)
         if self._panel is not None:
             self._console.print(text, markup=False, soft_wrap=True)
         else:
@@ -131,7 +135,7 @@ def _input(event: events.Planned, files: str) -> str:
 
 
 def _ignored(event: events.Planned) -> str:
-    return f"ignored: {in_words(event.ignored)}; use a glob or --format to read other files (tokenmill info)"
+    return f"ignored: {in_words(event.ignored)}; use a glob or {option_name('format')} to read other files (tokenmill info)"
 
 
 def _planned_in_full(event: events.Planned) -> str:
@@ -203,7 +207,7 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
         became = "their ids" if event.special_tokens == "parse" else "ordinary text"
         lines.append(
             f"{some(event.special_documents, 'document')} with special tokens in the text, encoded as {became}"
-            " (--special-tokens parse, text or error)"
+            f"; {option_name('special_tokens')}: parse, text or error"
         )
     return "\n".join(lines)
 

@@ -1,14 +1,20 @@
 """The command line: parse, call, show. Results go to standard output, everything else to standard error.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but some input files failed, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 usage, 3 corrupt or mismatched store, 4 done but some input files failed, 130 interrupted,
+143 terminated.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from tokenmill import __version__
 from tokenmill.cli import bench, build, cache, completion, demo, estimate, info, pack, run, show, verify
@@ -16,24 +22,49 @@ from tokenmill.cli.command_parser import CommandParser
 from tokenmill.errors import TokenmillError
 from tokenmill.formatting import printable
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived: schedulers send it before they kill."""
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: the cursor is shown again, and the log says that the build was stopped."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # others cannot set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
+    options = parser().parse_args(given)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not be valid text
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = lambda text, *_: print(f"warning: {printable(str(text))}", file=sys.stderr)
     try:
-        return int(options.run(options))
+        with _orderly_end():
+            return int(options.run(options))
     except TokenmillError as error:
         print_error(f"tokenmill: {printable(str(error))}")
         return error.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as error:
         print("\nstopped. Finished shards are kept: run the command again to resume", file=sys.stderr)
-        return INTERRUPTED
+        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, count, given_options, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import human
+from tokenmill.formatting import human, some
 from tokenmill.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
     from tokenmill.encoding.selection.trial import Trial, write_texts
     from tokenmill.encoding.selection.verdicts import Verdict
 
-    print("measuring the engines", file=sys.stderr)
+    print("comparing every engine with the reference", file=sys.stderr)
     definition, choice = tokenizer.definition, choose(tokenizer.definition, texts)
     rows = []
     with TemporaryDirectory(prefix="tokenmill-bench-") as name:
@@ -119,6 +119,8 @@ def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> lis
         write_texts(folder / "texts.arrow", texts)
         for verdict in (*choice.verdicts, Verdict(definition.reference, "", True, "the reference")):
             speed = 0.0
+            if verdict.agrees:
+                print(f"measuring {verdict.engine}, {some(rounds, 'round')}", file=sys.stderr)
             for _ in range(rounds if verdict.agrees else 0):
                 with Trial(verdict.engine, folder) as trial:
                     if verdict.guard:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options, print_result
 from tokenmill.errors import UsageError
-from tokenmill.formatting import first_names, human, parse_size, printable, some
+from tokenmill.formatting import first_names, fitted, human, parse_size, printable, some
 from tokenmill.options import BuildArguments, ReadOptions, RunOptions, TokenOptions, TrialOptions
 
 
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         help="remove stores",
         description="Remove stores. Stores in use by a process are kept. The next build creates them again.",
     )
-    remove.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list`")
+    remove.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list`, or how they begin")
     remove.add_argument("--all", action="store_true", help="remove all stores")
     prune = add_command(
         verbs,
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
         help="verify the checksums of stores",
         description="Read stores and compare them with their checksums. The exit code is 3 if anything differs.",
     )
-    verify.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list` (all)")
+    verify.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list`, or how they begin (all)")
     for command in (remove, prune):
         command.add_argument("--dry-run", action="store_true", help="show what would be removed; remove nothing")
     for command in (listing, remove, prune, verify):
@@ -78,7 +78,7 @@ def _why(options: argparse.Namespace) -> int:
     if store is not None:
         text = f"up to date: {len(store):,} documents, {store.num_tokens:,} tokens in {path}"
     facts = {"up_to_date": store is not None, "store": path, "reasons": reasons}
-    print_result(facts, text, as_json=options.json)
+    print_result(facts, fitted(text, sys.stdout), as_json=options.json)
     return 0
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tokenmill.formatting import printable
+from tokenmill.option_kinds import nearest
 
+# Names that other programs have for commands, where the nearest name would not find them.
+SYNONYMS = {"rm": "remove", "delete": "remove"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
@@ -52,7 +54,7 @@ class CommandParser(argparse.ArgumentParser):
             if not is_flag(word):
                 if self.commands:
                     if word not in self.commands:
-                        self.error(f"no command {word!r}{did_you_mean(word, self.commands)}")
+                        self.error(f"no command {word!r}{nearest(SYNONYMS.get(word, word), self.commands)}")
                     return  # the rest is for that command
             elif not self._knows(word):
                 self.error(self._no_option(word, before))
@@ -63,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
         return name in self.flags
 
     def _no_option(self, word: str, before: argparse.Action | None) -> str:
-        near = did_you_mean(word.partition("=")[0], [flag for flag in self.flags if flag.startswith("--")])
+        near = nearest(word.partition("=")[0], [flag for flag in self.flags if flag.startswith("--")])
         if not near and before is not None and before.nargs is None:
             near = f"; if it is the value of {before.option_strings[-1]}, write {before.option_strings[-1]}={word}"
         return f"no option {word!r}{near}"
@@ -72,12 +74,3 @@ class CommandParser(argparse.ArgumentParser):
 def is_flag(word: str) -> bool:
     """Whether argparse takes a word for a flag. A single -, a negative number and text with spaces are values."""
     return len(word) > 1 and word.startswith("-") and " " not in word and not _NEGATIVE_NUMBER.match(word)
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """ "; did you mean ...?", if one of the names is similar or begins with the word."""
-    names = list(names)
-    word = word.replace("_", "-")
-    near = [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
-    near = near or difflib.get_close_matches(word, names, 1, 0.6)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -81,7 +81,7 @@ def add_corpus(command: argparse.ArgumentParser) -> None:
         "-t",
         "--tokenizer",
         required=True,
-        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, or bytes",
+        help="a path or folder, a name on the Hugging Face Hub (org/model@revision), tiktoken:ENCODING, bytes or demo",
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from tokenmill.cli.flags import add_command, add_json, print_result
+from tokenmill.formatting import fitted
 
 
 def add(commands: Any) -> None:
@@ -27,7 +29,7 @@ def _info(options: argparse.Namespace) -> int:
 
 def print_info(path: str, *, as_json: bool, brief: bool = False) -> None:
     """Describe a store on standard output. `brief`: only the beginning of the proof of the engine, as after a build."""
-    from tokenmill.store.facts import info, info_table
+    from tokenmill.store.facts import NAMES, info, info_table
 
     facts = info(path)
-    print_result(facts, info_table(facts, brief=brief), as_json=as_json)
+    print_result(facts, fitted(info_table(facts, brief=brief), sys.stdout, NAMES), as_json=as_json)

@@ -29,7 +29,9 @@ def add(commands: Any) -> None:
         help="set a key, such as pack.seq_len=8192; the value is YAML. May be repeated",
     )
     command.add_argument(
-        "--check", action="store_true", help="check the recipe, its files and the name of its tokenizer; build nothing"
+        "--check",
+        action="store_true",
+        help="check the recipe, its files, their splits and the name of its tokenizer; build nothing",
     )
     command.add_argument("--schema", action="store_true", help="print the JSON Schema of recipes, for editors")
     add_json(command)
@@ -47,8 +49,9 @@ def _run(options: argparse.Namespace) -> int:
     recipe = recipes.recipe(options.recipe, set=options.set)
     if options.check:
         facts = overview.check(recipe)
+        splits = f"{'split' if len(facts['splits']) == 1 else 'splits'} {', '.join(facts['splits'])}"
         unchecked = "" if facts["tokenizer_found"] else f"; {facts['tokenizer']} was not looked up"
-        print_result(facts, f"ok: {_inputs(facts['sources'])}{unchecked}", as_json=options.json)
+        print_result(facts, f"ok: {_inputs(facts['sources'])}; {splits}{unchecked}", as_json=options.json)
         return 0
     facts = overview.facts(recipe)
     facts["python"] = overview.python(options.recipe, options.set, next(iter(facts["splits"])))

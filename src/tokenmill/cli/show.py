@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tokenmill.cli.flags import add_command, token_range
-from tokenmill.formatting import printable
+from tokenmill.formatting import fitted, printable
 
 
 def add(commands: Any) -> None:
@@ -16,8 +16,8 @@ def add(commands: Any) -> None:
         commands,
         "show",
         _show,
-        help="show documents: origin, ids and text",
-        description="Show documents: where each came from, its ids and its text.",
+        help="show documents: origin, text and ids",
+        description="Show documents: where each came from, its text and its ids.",
     )
     command.add_argument("store", help="folder of the store")
     command.add_argument(
@@ -55,6 +55,7 @@ def _show(options: argparse.Namespace) -> int:
             continue
         first = f" from {start:,}" if start else ""
         more, dots = (f" ... and {len(ids) - stop:,} more", " ...") if len(ids) > stop else ("", "")
-        head = f"document {number}: {file}, row {row}; {len(ids):,} tokens{first}"
-        print(printable(f"{head}\n{shown_ids}{more}\n{text}{dots}\n"))
+        head = fitted(printable(f"document {number}: {file}, row {row}; {len(ids):,} tokens{first}"), sys.stdout)
+        numbers = fitted(f"ids: {shown_ids}{more}", sys.stdout)
+        print(f"{head}\n{printable(text)}{dots}\n{numbers}\n")
     return 0

@@ -17,6 +17,7 @@ from tokenmill.encoding.engines.base import Engine, Ids, Offsets
 from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, last_cut, safe_rules
 from tokenmill.errors import EncodingError
+from tokenmill.option_types import option_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +122,7 @@ class Encoder:
         except BaseException as error:  # a panic in a Rust engine is not an Exception
             raise EngineFailure(
                 f"{self.engine.name} failed on some of {len(values)} documents: {type(error).__name__}: {error}."
-                " Worker processes can find and quarantine such a document: use --workers 1 or more"
+                f" Worker processes can find and quarantine such a document: use {option_name('workers', 1)} or more"
             ) from error
         if len(ids) and int(ids.max()) >= self.vocab_size:
             raise EncodingError(

@@ -129,6 +129,12 @@ def remove_tree(folder: Path) -> None:
         _call("rmdir", os.rmdir, folder)
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove a folder if there is nothing in it; errors are ignored."""
+    with suppress(OSError):
+        _call("rmdir", os.rmdir, folder)
+
+
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """What is in a folder."""
     return _call("list", _entries, folder)

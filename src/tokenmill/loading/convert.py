@@ -25,6 +25,8 @@ def converter_for(device: Any, *, pin_memory: bool | None) -> Converter:
     if str(device) == "cuda":  # the current device is per thread: the loader's thread would use the first
         import torch
 
+        if not torch.cuda.is_available():
+            raise UsageError(f"device={device!r}: torch finds no CUDA device here; give device='cpu', or leave it out")
         device = f"cuda:{torch.cuda.current_device()}"
     if pin_memory is None:
         pin_memory = isinstance(device, int) or str(device).startswith("cuda")  # a number is that of a GPU

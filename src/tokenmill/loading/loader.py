@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.display import one_line
+from tokenmill.display import html_table, one_line
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.convert import converter_for
 from tokenmill.loading.order import Numbers
@@ -21,6 +21,13 @@ from tokenmill.option_types import whole_number
 from tokenmill.options import LoadArguments
 
 VERSION = 1
+# The parts of the data of a state that are digests, in words for a difference.
+DATA_PARTS = {
+    "store": "the store has other tokens",
+    "packing": "other options of tm.pack",
+    "split": "another split",
+    "mixture": "other sources or weights of the mixture",
+}
 NOT_STACKED = {"document_mask", "attention_mask_4d", "cu_seqlens"}  # arrays that are made for one batch at a time
 ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # small batches are made together, up to this size
 
@@ -75,6 +82,16 @@ class Loader:
     def __repr__(self) -> str:
         place = f"step={self.step:,}", f"epoch={self.epoch:.2f}"
         return one_line("Loader", f"batch_size={self.batch_size:,}", f"rank {self.rank} of {self.world_size}", *place)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("data", repr(self.data)),
+            ("batches", f"{self.batch_size:,} rows of {self.samples.seq_len:,} positions"),
+            ("rank", f"{self.rank} of {self.world_size}" if self.world_size > 1 else ""),
+            ("order", f"shuffled, seed {self.seed}" if self.shuffle else "as stored"),
+            ("position", f"step {self.step:,}, epoch {self.epoch:.2f}"),
+        ]
+        return html_table("loader", rows)
 
     def __len__(self) -> int:
         """Batches of one `for` loop."""
@@ -131,6 +148,7 @@ class Loader:
             "seed": self.seed,
             "shuffle": self.shuffle,
             "fingerprint": self.fingerprint,
+            "data": self.samples.facts,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -150,11 +168,8 @@ class Loader:
     def _differences(self, state: dict[str, Any]) -> list[str]:
         """Why a state does not fit this loader."""
         mine = self.state_dict()
-        differences = [
-            f"{name}: {state.get(name)!r} in the state, {mine[name]!r} here"
-            for name in ("fingerprint", "seed", "shuffle")
-            if state.get(name) != mine[name]
-        ]
+        differences = [] if state.get("fingerprint") == self.fingerprint else self._data_differences(state)
+        differences += [_differing(name, state, mine) for name in ("seed", "shuffle") if state.get(name) != mine[name]]
         size, samples = state.get("global_batch_size"), state.get("samples")
         if type(size) is not int or size < 1 or (size % self.global_batch_size and self.global_batch_size % size):
             differences.append(
@@ -163,6 +178,15 @@ class Loader:
         if type(samples) is not int or not 0 <= samples <= 2**62:
             differences.append(f"samples: {samples!r} in the state is not a count")
         return differences
+
+    def _data_differences(self, state: dict[str, Any]) -> list[str]:
+        """Which parts of the data differ. A state of an earlier version has only the fingerprint of the whole."""
+        mine, theirs = self.samples.facts, state.get("data")
+        if not isinstance(theirs, dict):
+            theirs = mine
+        differing = [name for name in mine if theirs.get(name) != mine[name]]
+        differences = [DATA_PARTS.get(name) or _differing(name, theirs, mine) for name in differing]
+        return differences or [_differing("fingerprint", state, self.state_dict())]
 
     def progress(self) -> dict[str, Any]:
         """The progress of the run: samples, tokens, steps, and the epochs of each source."""
@@ -238,6 +262,10 @@ class Loader:
     def _pass(self) -> int:
         """Samples of one `for` loop."""
         return (self.epochs or 0) * len(self.samples)
+
+
+def _differing(name: str, state: dict[str, Any], mine: dict[str, Any]) -> str:
+    return f"{name}: {state.get(name)!r} in the state, {mine[name]!r} here"
 
 
 def current_rank() -> tuple[int, int]:

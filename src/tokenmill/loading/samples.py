@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
+from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.order import Numbers, Order
 from tokenmill.packing import View
@@ -21,6 +23,28 @@ class Span(NamedTuple):
     stop: int
 
 
+def data_facts(views: list[View], stages: Any = None) -> dict[str, Any]:
+    """What decides the rows, part by part: a state that does not fit can say which part differs. Digests are shortened."""
+    layouts, formats = [view.layout for view in views], [view.row_format for view in views]
+    others = [
+        {**layout.as_dict(), "stride": layout.seq_len - layout.stride, "seq_len": None, "strategy": None}
+        for layout in layouts
+    ]
+    values = [[each.padding_side, each.pad_id, each.labels, each.mask_labels] for each in formats]
+    return {
+        "store": _short([view.store.fingerprint for view in views]),
+        "seq_len": layouts[0].seq_len,
+        "strategy": layouts[0].strategy,
+        "packing": _short([others, values]),
+        "split": _short([[split.key(view.store) for split in view.splits] for view in views]),
+        "mixture": _short(stages),
+    }
+
+
+def _short(value: Any) -> str:
+    return digest(canonical(value))[:8]
+
+
 class ViewSamples:
     """The rows of one view, epoch after epoch."""
 
@@ -29,6 +53,11 @@ class ViewSamples:
         self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view.row_format
         self.buckets = bool(view.layout.buckets)  # whether rows have several widths
         self.order = Order(len(view), seed, shuffle=shuffle)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What decides the rows, part by part."""
+        return data_facts([self.view])
 
     def __len__(self) -> int:
         """Samples per epoch."""
@@ -59,6 +88,10 @@ class MixtureSamples:
         self.orders = [
             Order(len(view), _source_seed(seed, name), shuffle=shuffle) for name, view in mixture.views.items()
         ]
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return data_facts(self.views, [list(self.mixture.views), self.mixture.stages])
 
     def __len__(self) -> int:
         return len(self.mixture)

@@ -8,7 +8,7 @@ renamed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from numbers import Real
@@ -21,6 +21,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.errors import CorruptError, UsageError
+from tokenmill.formatting import first_names
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.option_types import whole_number
 from tokenmill.packing.best_fit import Numbers
@@ -119,26 +120,39 @@ def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> di
     return parts
 
 
-def folders(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
+def folders(files: Iterable[str], named: Mapping[str, Any]) -> dict[str, Split]:
     """Splits for named folders; without names, one for each folder below the root that all files share."""
-    parents = {name: name.split("/")[:-1] for name in _files(store).names}
+    parents = {name: name.split("/")[:-1] for name in files}
     root = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*parents.values(), strict=False)))
     named = named or _folders_below(parents, root)
     return _disjoint(named, {split: _files_below(split, folder, parents, root) for split, folder in named.items()})
 
 
-def names(store: Store, named: Mapping[str, Any]) -> dict[str, Split]:
-    """Splits by the names of files; without names, one for each split that they name."""
-    if not named and not store.splits:
-        raise UsageError(f"by='name': no input file or folder of {store.path} has a name such as train or validation")
-    named = named or {split: split for split in store.splits}
-    return _disjoint(named, {split: files_of_split(store, name) for split, name in named.items()})
+def names(splits: Mapping[str, Sequence[str]], named: Mapping[str, Any], where: str) -> dict[str, Split]:
+    """Splits by the names of files, from the files of each split; without names, all of them. `where` is for messages."""
+    if not named and not splits:
+        raise UsageError(f"by='name': no input file or folder of {where} has a name such as train or validation")
+    named = named or {split: split for split in splits}
+    return _disjoint(named, {split: _files_of(splits, name, where) for split, name in named.items()})
 
 
 def files_of_split(store: Store, split: Any) -> tuple[str, ...]:
     """The input files of a split; UsageError if the store does not have it."""
-    same = matching_splits(split, store.splits, str(store.path))
-    return tuple(file for name in same for file in store.splits[name])
+    return _files_of(store.splits, split, store_name(store))
+
+
+def _files_of(splits: Mapping[str, Sequence[str]], split: Any, where: str) -> tuple[str, ...]:
+    return tuple(file for name in matching_splits(split, splits, where) for file in splits[name])
+
+
+def store_name(store: Store) -> str:
+    """A store by what it was built from: the path of one in the cache says nothing to people."""
+    return f"the store of {first_names(store.manifest.source['inputs'], 2)}"
+
+
+def file_names(store: Store) -> list[str]:
+    """The input files of a store that gave documents."""
+    return _files(store).names
 
 
 def _disjoint(named: Mapping[str, Any], files: Mapping[str, tuple[str, ...]]) -> dict[str, Split]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tokenmill.packing.layout import Layout, RowFormat
 from tokenmill.packing.plan_file import VERSION, load_or_write_plan, sweep, write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
 from tokenmill.packing.rows import Arrays, make_rows
-from tokenmill.packing.splits import Split, chosen_by, folders, names, shares
+from tokenmill.packing.splits import Split, chosen_by, file_names, folders, names, shares, store_name
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
 from tokenmill.store.store import Store
@@ -127,7 +127,7 @@ class View:
         return digest(canonical([self._key, *values]))
 
     def split(
-        self, *, by: Literal["document", "folder", "name"] = "document", seed: int = 0, **named: Any
+        self, *unnamed: Never, by: Literal["document", "folder", "name"] = "document", seed: int = 0, **named: Any
     ) -> dict[str, View]:
         """Views of disjoint subsets of the documents.
 
@@ -136,11 +136,15 @@ class View:
         by the folders of the input files; without names, there is a view for each folder. `view.split(by="name")` has a view
         for each of `store.splits`, which files and folders with names such as train and validation make.
         """
+        if unnamed:
+            raise UsageError(f"split takes named shares, not {unnamed[0]!r}: view.split(train=0.9, eval=0.1)")
         SplitOptions(by=by, seed=seed)  # checks them
         if by == "document":
             splits = shares(named, seed, self.splits)
+        elif by == "folder":
+            splits = folders(file_names(self.store), named)
         else:
-            splits = folders(self.store, named) if by == "folder" else names(self.store, named)
+            splits = names(self.store.splits, named, store_name(self.store))
         return {
             name: View(self.store, self.layout, self.row_format, (*self.splits, split))
             for name, split in splits.items()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
@@ -139,7 +140,7 @@ def _described(path: str, info: os.stat_result | None, format: str) -> SourceFil
     chosen, codec = _format_of(path, format, prose=True)
     if chosen is None:
         raise UsageError(
-            f"cannot tell the format of {path} from its name; pass --format {'|'.join(FORMATS)} (format=... in Python)"
+            f"cannot tell the format of {path} from its name; pass {option_name('format')}: {', '.join(FORMATS)}"
         )
     if codec and not REGISTERED[chosen].codecs:
         raise UsageError(

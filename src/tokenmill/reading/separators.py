@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tokenmill.errors import InputError
 from tokenmill.formatting import human
+from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.files import Source, SourceFile
 from tokenmill.reading.formats import REGISTERED, get_format, text_weight
@@ -40,8 +41,10 @@ class OneDocument:
     @property
     def remedy(self) -> str:
         """The flags that make more documents of it."""
-        lines = "--format lines makes a document of each line"
-        return f"--separator {quoted(self.separator)} splits it there; {lines}" if self.separator else lines
+        lines = f"{option_name('format', 'lines')} makes a document of each line"
+        if not self.separator:
+            return lines
+        return f"{option_name('separator', self.separator)} splits it there; {lines}"
 
 
 def quoted(separator: str) -> str:

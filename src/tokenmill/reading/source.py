@@ -13,11 +13,11 @@ from typing import Any, Literal
 from tokenmill.errors import UsageError
 from tokenmill.formatting import in_words
 from tokenmill.option_calls import suggests
-from tokenmill.option_types import values_of
+from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import Listing, files_of
 from tokenmill.reading.files import Ignored, Source, SourceFile, Stream, by_reason
-from tokenmill.reading.formats import REGISTERED
+from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.template import Template
 from tokenmill.split_names import files_by_split, matching_splits
 
@@ -73,11 +73,15 @@ def read(
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     if separator is not None:
         _check_separator(files)
+    if (text_field != declared(ReadOptions)["text_field"].default or template is not None) and not streams:
+        _check_has_fields(files, "text_field" if template is None else "template")
     if format == "auto":
         _check_format_is_known(streams)
     if not files and not streams:
         hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
-        raise UsageError(f"no file to read in {', '.join(spellings)}{hint}; --format takes any file for data")
+        raise UsageError(
+            f"no file to read in {', '.join(spellings)}{hint}; {option_name('format')} takes any file for data"
+        )
     return Source(
         files=files,
         inputs=tuple(dict.fromkeys(spellings)),
@@ -110,7 +114,17 @@ def _check(options: ReadOptions) -> None:
 def _check_format_is_known(streams: Iterable[Stream]) -> None:
     if any(stream.name.startswith(STDIN[:-1]) for stream in streams):
         raise UsageError(
-            "standard input has no file name that shows its format: pass --format jsonl, lines, text or csv"
+            "standard input has no file name that shows its format:"
+            f" pass {option_name('format')}: jsonl, lines, text or csv"
+        )
+
+
+def _check_has_fields(files: Sequence[SourceFile], option: str) -> None:
+    """A field is chosen: there must be a file with fields. Others may be among them."""
+    if files and not any(get_format(name).has_fields for name in {file.format for file in files}):
+        raise UsageError(
+            f"{option_name(option)} is for files with fields, such as jsonl, but {files[0].path} is read as"
+            f" {files[0].format}, and so are all others; leave it out, or pass {option_name('format')}"
         )
 
 
@@ -118,7 +132,8 @@ def _check_separator(files: Iterable[SourceFile]) -> None:
     for file in files:
         if not REGISTERED[file.format].separator:
             raise UsageError(
-                f"separator applies to plain text, but {file.path} is read as {file.format}; pass --format text"
+                f"separator applies to plain text, but {file.path} is read as {file.format};"
+                f" pass {option_name('format', 'text')}"
             )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tokenmill.building.api import build
 from tokenmill.display import one_line, shown
 from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.resolve import BUILT_IN
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.loading import Loader, Mixture, load, mix
 from tokenmill.option_calls import refuse_unknown, suggests
@@ -21,6 +22,7 @@ from tokenmill.options import LoadOptions, ReadOptions, SplitOptions
 from tokenmill.packing import View, pack
 from tokenmill.reading import Source, read
 from tokenmill.recipes.checking import TRAIN, RecipeConfig, check_recipe
+from tokenmill.recipes.file_splits import splits_of_sources
 from tokenmill.recipes.yaml_lines import from_file, from_python, with_set
 from tokenmill.store.store import Store, open_store
 
@@ -111,6 +113,17 @@ class Recipe:
             return self._named_splits
         return tuple(dict.fromkeys(name for parts in self._parts.values() for name in parts))
 
+    def splits_of(self, sources: Mapping[str, Source | Store]) -> dict[str, dict[str, Any]]:
+        """The splits that each source has, with their shares, folders or names. All have the same unless by folder or name."""
+        options = self._split_options
+        named = {name: value for name, value in self.config.split.items() if name not in options}
+        if options.get("by", "document") == "document":
+            return dict.fromkeys(sources, named or {TRAIN: 1.0})
+        try:
+            return splits_of_sources(options["by"], named, sources)
+        except UsageError as error:
+            raise UsageError(f"{self.name}: {error}") from error
+
     def views(self, split: str = TRAIN) -> dict[str, View]:
         """The view of each source: its part of a split."""
         if split not in self.splits:
@@ -150,11 +163,13 @@ class Recipe:
     def tokenizer(self) -> str | None:
         """The name of the tokenizer, or its absolute path."""
         name = self.config.tokenizer
-        if name is None or name == "bytes" or name.startswith("tiktoken:"):
+        if name is None or name.startswith("tiktoken:"):
             return name
         path = self._path(name)
         if path.exists():
             return str(path)
+        if name in BUILT_IN:
+            return name
         from tokenmill.encoding.resolve.hub import hub_name
 
         here = Path(name).absolute()
@@ -184,13 +199,18 @@ class Recipe:
         packed = {name: pack(store, **self.config.pack) for name, store in self._stores.items()}
         if not self.config.split:
             return {name: {TRAIN: view} for name, view in packed.items()}
+        named = self.splits_of(self._stores)
         found = {}
         for name, view in packed.items():
             try:
-                found[name] = view.split(**self.config.split)
+                found[name] = view.split(**self._split_options, **named[name])
             except UsageError as error:
                 raise UsageError(f"{self.name}: split of {name}: {error}") from error
         return found
+
+    @property
+    def _split_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.config.split.items() if name in declared(SplitOptions)}
 
     def _path(self, path: str) -> Path:
         return self.folder / os.path.expanduser(path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tokenmill.encoding.resolve import BUILT_IN
 from tokenmill.errors import UsageError
 from tokenmill.reading import check_fields
 from tokenmill.recipes.api import Recipe
+from tokenmill.recipes.checking import TRAIN
 from tokenmill.store.store import Store
 
 Facts = dict[str, Any]
@@ -15,7 +17,8 @@ UNEVEN = 0.05  # a source whose epochs differ from 1 by more gets a line
 
 
 def check(recipe: Recipe) -> Facts:
-    """The cheap checks outside the recipe: its files exist and have the fields, its stores open, its tokenizer exists.
+    """The cheap checks outside the recipe: its files exist and have the fields and splits, its stores open, its
+    tokenizer exists.
 
     Of a tokenizer on the Hub only the name is checked, and `tokenizer_found` is False.
     """
@@ -35,7 +38,14 @@ def check(recipe: Recipe) -> Facts:
         found_files = find(spec)
         if found_files.kind == "json":  # other kinds take seconds to convert
             define(found_files)
-    return {"ok": True, "sources": sources, "tokenizer": spec, "tokenizer_found": local or spec in (None, "bytes")}
+    splits = dict.fromkeys(split for own in recipe.splits_of(recipe.inputs).values() for split in own)
+    return {
+        "ok": True,
+        "sources": sources,
+        "splits": sorted(splits, key=lambda split: split != TRAIN),
+        "tokenizer": spec,
+        "tokenizer_found": local or spec in (None, *BUILT_IN),
+    }
 
 
 def facts(recipe: Recipe) -> Facts:

@@ -9,10 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tokenmill.errors import CorruptError
 from tokenmill.formatting import human, in_short, in_words, some
 from tokenmill.io import disk
 from tokenmill.io.checked_lines import read_lines
+from tokenmill.split_names import files_by_split
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
+from tokenmill.store.side_files import side_file
+from tokenmill.store.sources import SOURCES, read_sources
+
+NAMES = 12  # columns for the names of facts
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -21,8 +27,20 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     Costs one stat per file.
     """
     folder = Path(path)
-    facts = facts_of(folder, read_manifest(folder))
-    return {**facts, "disk_bytes": _disk_bytes(folder), **_dates(folder)}
+    manifest = read_manifest(folder)
+    more = {"splits": _splits(folder, manifest), "disk_bytes": _disk_bytes(folder), **_dates(folder)}
+    return {**facts_of(folder, manifest), **more}
+
+
+def _splits(folder: Path, manifest: Manifest) -> dict[str, int]:
+    """The number of input files of each split that their names and folders make; none if the list of files is missing."""
+    if "split" in manifest.source:  # built from one split, which the source names
+        return {}
+    try:
+        files = read_sources(side_file(folder, manifest, SOURCES)).files
+    except CorruptError:  # interrupted; or `verify` says what is wrong
+        return {}
+    return {split: len(names) for split, names in files_by_split(files).items()}
 
 
 def _disk_bytes(folder: Path) -> int:
@@ -107,7 +125,7 @@ def info_table(facts: dict[str, Any], *, brief: bool = False) -> str:
     if brief:
         tokenizer = facts["tokenizer"]
         facts = {**facts, "tokenizer": {**tokenizer, "proof": in_short(tokenizer["proof"])}}
-    return "\n".join(f"{name:<12}{value}" for name, value in info_rows(facts))
+    return "\n".join(f"{name:<{NAMES}}{value}" for name, value in info_rows(facts))
 
 
 def _built(facts: dict[str, Any]) -> str:
@@ -137,6 +155,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("built", _built(facts)),
         ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
         ("split", source.get("split", "")),
+        ("splits", ", ".join(f"{name} ({some(count, 'file')})" for name, count in facts.get("splits", {}).items())),
         ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
         (

@@ -13,6 +13,7 @@ from tokenmill.display import fields_in_one_line
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, write_atomically
+from tokenmill.option_types import option_name
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, is_count
 
 FORMAT = "tokenmill-store"
@@ -82,9 +83,11 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         raw = disk.read_bytes(path)
     except FileNotFoundError:
-        raise MissingStoreError(f"no token store at {folder} (it has no {NAME})") from None
+        why = f"it has no {NAME}" if folder.is_dir() else "no such folder"
+        raise MissingStoreError(f"no token store at {folder} ({why})") from None
     except NotADirectoryError:
-        raise MissingStoreError(f"no token store at {folder}: it is a file; tm.build makes a store from text") from None
+        remedy = "tokenmill build (tm.build) makes a store from text"
+        raise MissingStoreError(f"no token store at {folder}: it is a file; {remedy}") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     remedy = "run the build again with the same arguments: it keeps every finished shard"
@@ -101,9 +104,10 @@ def read_manifest(folder: Path) -> Manifest:
     version = body.pop("version", None)
     if version != VERSION:
         older = isinstance(version, int) and version < VERSION
+        again = f"build it again with {option_name('force', True)}"
         raise StoreError(
             f"{path}: store format {version}, but this tokenmill reads {VERSION};"
-            f" {'build it again with --force' if older else 'upgrade tokenmill'}"
+            f" {again if older else 'upgrade tokenmill'}"
         )
     try:
         manifest = Manifest(**body)

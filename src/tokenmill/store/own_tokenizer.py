@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill.display import fields_in_one_line
+from tokenmill.display import one_line, shown
 from tokenmill.errors import StoreError
 from tokenmill.store.manifest import Manifest
 
@@ -23,7 +23,8 @@ class StoredTokenizer:
     engine: str
     path: Path
 
-    __repr__ = fields_in_one_line
+    def __repr__(self) -> str:
+        return one_line("StoredTokenizer", shown(self.name), f"vocab_size={self.vocab_size:,}", shown(str(self.path)))
 
     def load(self) -> Any:
         """The tokenizer as an object that encodes and decodes."""

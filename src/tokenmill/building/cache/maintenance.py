@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.source_index import read_listing
-from tokenmill.errors import LockedError, MissingStoreError, StoreError
+from tokenmill.errors import LockedError, MissingStoreError, StoreError, UsageError
+from tokenmill.formatting import first_names
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
@@ -119,11 +120,18 @@ def verify(root: Path, names: list[str]) -> dict[str, list[Damage]]:
 
 
 def _choose(root: Path, stores: list[CachedStore], names: list[str]) -> list[CachedStore]:
-    by_name = {store.name: store for store in stores}
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        raise MissingStoreError(f"{missing[0]} is not in the cache {root}; see: tokenmill cache list")
-    return [by_name[name] for name in names]
+    """The stores of these names. The beginning of a name is enough if no other store begins with it."""
+    chosen: dict[str, CachedStore] = {}
+    for name in names:
+        same = [store for store in stores if store.name == name] or [
+            store for store in stores if name and store.name.startswith(name)
+        ]
+        if not same:
+            raise MissingStoreError(f"{name} is not in the cache {root}; see: tokenmill cache list")
+        if len(same) > 1:
+            raise UsageError(f"{name} may be any of {first_names(store.name for store in same)}; give more of the name")
+        chosen[same[0].name] = same[0]
+    return list(chosen.values())
 
 
 def _find_damage(path: Path) -> list[Damage]:

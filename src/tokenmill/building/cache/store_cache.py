@@ -43,6 +43,7 @@ from tokenmill.events import Listener, Waiting
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
+from tokenmill.option_types import option_name
 from tokenmill.store.integrity import files_are_complete, verify_store
 from tokenmill.store.lease import USED, hold
 from tokenmill.store.manifest import read_manifest, trial_of
@@ -70,7 +71,7 @@ def check_cache_folder(root: Path, *, or_else: str = "") -> None:
         return
     except OSError as error:
         reason = error.strerror or str(error)
-    remedy = f"choose another folder with --cache-dir or TOKENMILL_CACHE{or_else}"
+    remedy = f"choose another folder with {option_name('cache_dir')} or TOKENMILL_CACHE{or_else}"
     raise BuildError(f"the cache cannot be in {root}: {reason}; {remedy}")
 
 
@@ -97,7 +98,9 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
         if store is not None:
             return report_up_to_date(store, listener)
         if not allow_temporary:
-            raise BuildError(f"{error}; choose another cache with --cache-dir, or a folder with -o") from error
+            raise BuildError(
+                f"{error}; choose another cache with {option_name('cache_dir')}, or a folder with -o"
+            ) from error
         return _build_temporary(request, error, listener)
 
 
@@ -253,7 +256,7 @@ class CacheDestination:
     def reasons(self, plan: BuildPlan) -> list[str]:
         """Files that changed; else how the most similar earlier build of these inputs differs."""
         if self.resolved.force:
-            return ["--force: rebuilding everything", describe_cost(plan)]
+            return [f"{option_name('force', True)}: rebuilding everything", describe_cost(plan)]
         changes = describe_changes(plan)
         if changes:
             return changes

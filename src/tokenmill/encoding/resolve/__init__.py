@@ -4,6 +4,7 @@ a path or folder        tokenizer.json, SentencePiece .model, tiktoken ranks, wh
 a name on the Hub       gpt2, Qwen/Qwen3-0.6B-Base, with @revision
 tiktoken:cl100k_base    an encoding of tiktoken by name
 bytes                   every byte is an id
+demo                    the small tokenizer that comes with the package
 an object               of tokenizers, transformers, tiktoken or sentencepiece
 """
 
@@ -19,7 +20,10 @@ from tokenmill.encoding.resolve.folder import from_file, from_folder
 from tokenmill.encoding.tokenizer_json import effective
 from tokenmill.errors import TokenizerError, UsageError
 
-__all__ = ["TokenizerFiles", "define", "find"]
+__all__ = ["BUILT_IN", "DEMO_FOLDER", "TokenizerFiles", "define", "find"]
+
+BUILT_IN = ("bytes", "demo")  # names that need no file and no connection
+DEMO_FOLDER = Path(__file__).parents[2] / "data" / "demo_tokenizer"
 
 
 def find(spec: Any) -> TokenizerFiles:
@@ -30,8 +34,10 @@ def find(spec: Any) -> TokenizerFiles:
         return from_object(spec)
     name = os.fsdecode(spec)
     if not name.strip():
-        raise UsageError("the tokenizer's name is empty; give a path, a name on the Hugging Face Hub, or bytes")
-    if name == "bytes" and not os.path.exists(name):
+        raise UsageError("the tokenizer's name is empty; give a path, a name on the Hugging Face Hub, bytes or demo")
+    if name in BUILT_IN and not os.path.exists(name):
+        if name == "demo":
+            return from_folder(name, DEMO_FOLDER)
         special = {"eos": "<|endoftext|>", "bos": "<|startoftext|>"}
         return TokenizerFiles("bytes", "definition", special=special, definition=bytes_definition())
     if name.startswith("tiktoken:"):
@@ -49,7 +55,7 @@ def find(spec: Any) -> TokenizerFiles:
     if hub is None or isinstance(spec, os.PathLike):
         raise TokenizerError(
             f"no tokenizer at {name}: give a tokenizer.json, a folder that holds one, a SentencePiece .model, a .tiktoken"
-            " file, a name on the Hugging Face Hub (gpt2, org/model@revision), tiktoken:ENCODING, or bytes"
+            " file, a name on the Hugging Face Hub (gpt2, org/model@revision), tiktoken:ENCODING, bytes or demo"
         )
     return from_folder(name, fetch(*hub))
 

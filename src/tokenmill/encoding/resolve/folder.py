@@ -31,6 +31,9 @@ def from_folder(name: str, folder: Path) -> TokenizerFiles:
         model = from_file(name, models[0])
         if model.kind != "sentencepiece" or _is_complete(model.files["tokenizer.model"], folder):
             return replace(model, special=special)
+    packed = folder / "tokenizer.json.gz"
+    if packed.is_file():
+        raise TokenizerError(f"{packed} is compressed with gzip; unpack it first: gunzip -k {packed}")
     if _has_code(folder):
         raise TokenizerError(
             f"{name} comes with tokenizer code of its own, and has no tokenizer.json. tokenmill never runs such code"

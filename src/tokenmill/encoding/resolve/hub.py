@@ -224,6 +224,7 @@ def _host() -> str:
     return urlsplit(constants.ENDPOINT).netloc.rpartition("@")[2] or constants.ENDPOINT
 
 
+_INSTEAD = "or give a tokenizer that is on this machine: a tokenizer.json, a folder that holds one, bytes or demo"
 _LOGIN = "log in with `hf auth login` or set HF_TOKEN"
 
 
@@ -272,7 +273,7 @@ def _explain_local(error: BaseException) -> str:
     if isinstance(error, errors.OfflineModeIsEnabled):
         return (
             f" is not in the cache {cache}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids fetching it;"
-            " unset it, run once with a connection, or copy the cache of a machine that has one"
+            f" unset it, run once with a connection, copy the cache of a machine that has one, {_INSTEAD}"
         )
     if isinstance(error, OSError) and error.errno in _FULL:
         return f": no space in the cache {cache} ({error.strerror}); free some, or set HF_HOME to another disk"
@@ -280,7 +281,7 @@ def _explain_local(error: BaseException) -> str:
         return f": cannot use {error.filename} ({error.strerror}); fix it, or set HF_HOME to another folder"
     return (
         f" could not be fetched from {_host()} ({_one_line(f'{type(error).__name__}: {error}')}), and is not complete in"
-        f" the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again"
+        f" the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again, {_INSTEAD}"
     )
 
 

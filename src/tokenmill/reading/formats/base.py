@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError
+from tokenmill.option_types import option_name
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 
@@ -113,7 +114,10 @@ class Format(ABC):
 
 def remedy(source: Source) -> str:
     """What to do about a field that is not there, for messages."""
-    return "Correct the --template" if source.template else "Choose with --text-field (text_field=...)"
+    if source.template:
+        return f"Correct {option_name('template')}"
+    other = "files that differ in this can be sources of one recipe, each with its own text_field"
+    return f"Choose with {option_name('text_field')}; {other}"
 
 
 def grouped(file: SourceFile, sizes: list[int], piece_bytes: int) -> list[Piece]:

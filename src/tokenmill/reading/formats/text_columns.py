@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
+from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import reading
 from tokenmill.reading.files import Source, SourceFile
 from tokenmill.reading.formats.base import Format, remedy
@@ -56,7 +57,7 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
         if same > 1:
             raise InputError(
                 f"{file.shown}: {same} columns are named {first!r}, and which of them is the text is not clear; rename them,"
-                f" or choose another with --text-field (text_field=...). It has {', '.join(schema.names)}"
+                f" or choose another with {option_name('text_field')}. It has {', '.join(schema.names)}"
             )
         kind = _type_of(schema, name)
         if kind is None:
@@ -65,10 +66,7 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
         if not readable and not (source.template and not pa.types.is_nested(kind)):
-            raise InputError(
-                f"{file.shown}: column {name!r} has type {kind}, which is not text."
-                " Choose with --text-field (text_field=...)"
-            )
+            raise InputError(f"{file.shown}: column {name!r} has type {kind}, which is not text. {remedy(source)}")
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
