@@ -302,8 +302,10 @@ def test_the_other_files_of_a_task_are_read(corpus, tmp_path):
     assert [number for number in announced if number is not None] == [i for i in range(len(task.pieces)) if i != 1]
 
 
-def test_a_stopped_worker_does_not_hold_a_build(corpus, tokenizer_path, tmp_path, monkeypatch):
+def test_a_stopped_worker_does_not_hold_a_build(tokenizer_path, tmp_path, monkeypatch):
     """SIGSTOP, as a hung disk or engine would: it is named, replaced, and the store is that of an undisturbed build."""
+    corpus = tmp_path / "corpus.jsonl"  # of many shards, so that the worker has a task when it is stopped
+    corpus.write_text("".join(json.dumps({"text": f"document {i} " + "word " * 300}) + "\n" for i in range(400)))
     monkeypatch.setattr(supervising, "SILENT_WARNING", 3.0)
     monkeypatch.setattr(supervising, "SILENT_LIMIT", 5.0)
     options = {"workers": 2, "engine": "reference", "shard_bytes": "2KB"}

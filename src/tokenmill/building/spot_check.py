@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tokenmill.building.document_sampler import Sample
 from tokenmill.documents import text_array
@@ -37,8 +38,21 @@ class SpotCheck:
         self._began = time.monotonic()
         self.seconds, self.checked = 0.0, 0
         self._encoder: Encoder | None = None
+        self._loading: Future[tuple[Encoder, float]] | None = None
         self._load_seconds = len(tokenizer.definition.json or "") / LOAD_RATE
         self._waiting: deque[Sample] = deque(maxlen=WAITING)
+
+    def load_ahead(self) -> None:
+        """Load the reference in another thread, beside what this process does. It will be needed in any case."""
+        loader = ThreadPoolExecutor(1)
+        self._loading = loader.submit(self._load)
+        loader.shutdown(wait=False)
+
+    def _load(self) -> tuple[Encoder, float]:
+        """The reference, and the CPU time that it took to load."""
+        began = time.thread_time()
+        encoder = load_tokenizer(self._tokenizer, engine="reference").encoder(self._bos, self._eos)
+        return encoder, time.thread_time() - began
 
     def offer(self, sample: Sample) -> None:
         """Take a document. It is checked now if there is time, or later, or not at all."""
@@ -59,9 +73,10 @@ class SpotCheck:
         return self.seconds + to_load < SHARE * min(self._processes, MOST_PROCESSES) * elapsed
 
     def _check(self, sample: Sample) -> None:
-        began = time.thread_time()
         if self._encoder is None:
-            self._encoder = load_tokenizer(self._tokenizer, engine="reference").encoder(self._bos, self._eos)
+            self._encoder, seconds = self._load() if self._loading is None else self._loading.result()
+            self.seconds += seconds
+        began = time.thread_time()
         expected = self._encoder.encode(text_array([sample.text])).ids.tolist()
         if expected != sample.ids:
             raise DifferenceError(self._explain(Difference(sample.text, expected, sample.ids), sample))

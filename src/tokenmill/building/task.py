@@ -33,7 +33,7 @@ from tokenmill.building.progress import TaskAdvanced
 from tokenmill.building.source_index import Journal
 from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResult
 from tokenmill.building.task_counts import PieceCounts, StageClock, TaskProgress
-from tokenmill.building.task_rows import first_rows, locate, safely
+from tokenmill.building.task_rows import first_rows, locate, read_ahead, safely
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_bytes
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import Encoder
@@ -61,6 +61,7 @@ class TaskOptions:
     crashes: CrashHistory = field(default_factory=CrashHistory)
     block_bytes: int = BLOCK_BYTES
     memory: int | None = None  # bytes this process may use before the engine is reloaded
+    reads_ahead: bool = False  # in a thread: for when there are more cores than tasks
     refuse_special_tokens: bool = False  # a document that holds a special token stops the build
     announce: Announce = lambda first, last: None
     announce_piece: Callable[[int | None], None] | None = (
@@ -288,11 +289,13 @@ class TaskRun:
         back to where it began.
         """
         content = content_hasher(piece, self._source)
-        blocks = read_piece(piece, self._source, self._options.block_bytes, content)
+        blocks = safely(piece, read_piece(piece, self._source, self._options.block_bytes, content))
+        if self._options.reads_ahead:
+            blocks = read_ahead(blocks)
         waiting: list[Documents] = []
         size, mark = 0, None
         try:
-            for texts in first_rows(safely(piece, blocks), limit):
+            for texts in first_rows(blocks, limit):
                 self._clock.lap("read")
                 if self._long.is_open and texts.skips and texts.skips[0].row == 0:
                     self._long.abandon(counts)  # the document that had begun is bad

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import queue
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from tokenmill.building.plan import Limit, Task
@@ -13,6 +15,7 @@ from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
+READ_AHEAD_PATIENCE = 0.2  # seconds between two looks whether the blocks are still wanted
 CORPUS_SAMPLE_PIECES = 8
 CORPUS_SAMPLE_BLOCK = 1 << 20
 
@@ -84,7 +87,7 @@ def locate(task: Task, source: Source, number: int) -> str:
     return f"document {number} of shard {task.id}"
 
 
-def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
+def safely(piece: Piece, blocks: Iterator[Texts]) -> Generator[Texts]:
     """Turn whatever a library raises while reading into an InputError of that file, so that it does not end the build."""
     while True:
         try:
@@ -96,6 +99,40 @@ def safely(piece: Piece, blocks: Iterator[Texts]) -> Iterator[Texts]:
         except Exception as error:
             raise InputError(f"{piece.file.shown}: {type(error).__name__}: {str(error)[:300]}") from error
         yield texts
+
+
+def read_ahead(blocks: Generator[Texts]) -> Generator[Texts]:
+    """The same blocks, read in another thread while the caller works on the one before."""
+    ready: queue.Queue[Texts | BaseException | None] = queue.Queue(maxsize=1)
+    is_over = threading.Event()
+
+    def put(item: Texts | BaseException | None) -> bool:
+        while not is_over.is_set():
+            with suppress(queue.Full):
+                ready.put(item, timeout=READ_AHEAD_PATIENCE)
+                return True
+        return False
+
+    def read() -> None:
+        try:
+            with closing(blocks):
+                for texts in blocks:
+                    if not put(texts):
+                        return
+            put(None)
+        except BaseException as error:  # the caller raises it
+            put(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        is_over.set()
+        reader.join()
 
 
 def first_rows(blocks: Iterator[Texts], limit: Limit | None) -> Iterator[Texts]:

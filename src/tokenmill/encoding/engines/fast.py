@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SMALL_JSON = 1 << 16  # characters; that of the bytes tokenizer is smaller
+
+
 class GigatokenEngine(Engine):
     """gigatoken: hundreds of MB/s per core for BPE. Reads Arrow's buffers without a copy. Its caches only grow."""
 
     name = library = "gigatoken"
 
     def __init__(self, definition: Definition) -> None:
-        import awkward
         import gigatoken
 
-        self._tokenizer = gigatoken.Tokenizer.from_json(definition.engine_json)
+        with ThreadPoolExecutor(
+            1
+        ) as loader:  # it needs no Python, so that other libraries are imported in the meantime
+            loading = loader.submit(gigatoken.Tokenizer.from_json, definition.engine_json)
+            import awkward
+        self._tokenizer = loading.result()
         self._ak: Any = awkward
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
@@ -88,7 +96,7 @@ class BytesEngine(Engine):
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:
-        return definition.json == bytes_definition().json
+        return len(definition.json or "") < SMALL_JSON and definition.json == bytes_definition().json
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         offsets = text_offsets(values)
