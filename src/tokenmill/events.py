@@ -72,6 +72,15 @@ class LargeDocument(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SavingStream(Event):
+    """Standard input that cannot be cut into segments (a text that is one document, parquet, an Arrow file) is written to disk as
+    a whole before it is encoded. Sent after the first MB, and then every 16 MB."""
+
+    stream: str
+    bytes: int  # written so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EngineTrial(Event):
     """Engines are compared with the reference, because this tokenizer was never used for so much text. Done once."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -9,19 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
+from itertools import chain, count
 
+import pyarrow as pa
 import pytest
 from build_helpers import shard_files
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import DocumentError, InputError, UsageError
 from tokenmill.events import EngineTrial, Finished
-from tokenmill.reading.spool import _Lines
 
 OPTIONS = {"engine": "reference", "shard_bytes": "4KB", "workers": 0, "progress": "quiet"}
 
@@ -133,6 +131,106 @@ def test_the_same_bytes_as_from_a_file(give, tokenizer_path, tmp_path):
     assert documents(listed)[701:] == documents(file)[700:]
 
 
+def as_csv(rows: list[str], mark: str = ",") -> str:
+    out = io.StringIO()
+    table = csv.writer(out, delimiter=mark)
+    table.writerows([["id", "text"], *([i, row] for i, row in enumerate(rows))])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "write"),
+    [
+        ("text", {"separator": "<|end|>"}, lambda rows: "\n<|end|>\n".join(rows)),
+        ("text", {"separator": "<|end|>", "separator_newlines": "keep"}, lambda rows: "<|end|>\n".join(rows)),
+        ("text", {"separator": "\n\n"}, lambda rows: "\n\n".join(rows)),
+        ("csv", {}, as_csv),
+        ("tsv", {}, lambda rows: as_csv(rows, "\t")),
+    ],
+    ids=["separator", "keep", "overlapping", "csv", "tsv"],
+)
+def test_texts_and_tables_are_segments_too(give, tokenizer_path, tmp_path, format, options, write):
+    """The documents of a file, in as many shards as the stream has segments."""
+    rows = [f'{text} "quoted", and\n{i} lines' for i, text in enumerate(texts(600))]
+    (tmp_path / "a").write_text(write(rows), newline="")
+    file = tm.build(tmp_path / "a", tokenizer_path, tmp_path / "file", format=format, **options, **OPTIONS)
+    give(iter([write(rows).encode()]))
+    streamed = tm.build("-", tokenizer_path, tmp_path / "stream", format=format, **options, **OPTIONS)
+    assert documents(streamed) == documents(file)
+    assert len(streamed) == 600
+    assert streamed.num_shards > 5
+    assert streamed.locate(500).row == file.locate(500).row == 500
+
+
+def arrow_stream(rows: list[str], column: pa.DataType) -> bytes:
+    table, out = pa.table({"n": range(len(rows)), "text": pa.array(rows, column)}), io.BytesIO()
+    with pa.ipc.new_stream(out, table.schema) as sink:
+        sink.write_table(table, max_chunksize=20)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("column", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=["text", "dictionary"])
+def test_arrow_streams_are_segments_too(give, tokenizer_path, tmp_path, column):
+    """But not with dictionaries, which come before the batches that need them."""
+    rows = [*texts(500), ""]
+    data = arrow_stream(rows, column)
+    (tmp_path / "a.arrow").write_bytes(data)
+    file = tm.build(tmp_path / "a.arrow", tokenizer_path, tmp_path / "file", **OPTIONS)
+    give(iter([data]))
+    streamed = tm.build("-", tokenizer_path, tmp_path / "stream", format="arrow", **OPTIONS)
+    assert documents(streamed) == documents(file)
+    assert (streamed.num_shards > 3) == (column == pa.string())
+    assert streamed.locate(400).row == 400
+
+
+@pytest.mark.parametrize("end", [-8, -20, None])
+def test_an_arrow_stream_that_breaks_off(give, tokenizer_path, tmp_path, end):
+    data = arrow_stream(texts(500), pa.string())
+    give(iter([data[:end] if end is not None else data + b"more"]))
+    with pytest.raises(InputError, match="<stdin>: "):
+        tm.build("-", tokenizer_path, tmp_path / "store", format="arrow", **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("format", "head", "row", "message"),
+    [
+        ("csv", b"id,body\n", b"%d,some text\n", "<stdin>: no column 'text'; it has id, body"),
+        ("jsonl", b"", b'{"body": "%d"}\n', "<stdin>: the first records have no field 'text'; they have body"),
+    ],
+)
+def test_text_without_the_field_is_refused_at_once(give, tokenizer_path, tmp_path, format, head, row, message):
+    stdin = give(chain([head], (row % i for i in count())))
+    with pytest.raises(UsageError, match=message):
+        tm.build("-", tokenizer_path, tmp_path / "store", format=format, **OPTIONS)
+    assert stdin.taken < 3 << 20
+
+
+def test_csv_that_ends_in_a_quoted_field(give, tokenizer_path, tmp_path):
+    """As of a file: nothing of it is in the store."""
+    give(iter([as_csv(texts(600)).encode(), b'600,"cut sh']))
+    store = tm.build("-", tokenizer_path, tmp_path / "store", format="csv", **OPTIONS)
+    assert not store.complete
+    assert len(store) == 0
+    assert "ends inside a quoted field" in store.manifest.failed[0]["error"]
+
+
+def test_a_later_segment_is_not_the_start_of_a_file(give, tokenizer_path, tmp_path):
+    """A JSON array is refused as a file, but as a line of many it is a bad row."""
+    give(chain([b'{"text": "%s"}\n' % (b"word " * 900)], [b"[1]\n"], [b'{"text": "end"}\n']))
+    store = tm.build("-", tokenizer_path, tmp_path / "store", format="jsonl", **OPTIONS)
+    assert store.complete
+    assert len(store) == 2
+    assert [entry["row"] for entry in store.quarantine()] == [1]
+
+
+def test_what_is_saved_as_a_whole_is_said(give, tokenizer_path, tmp_path, capsys):
+    """A text that is one document is on disk before it is encoded. (This one is not: it is no UTF-8.)"""
+    give(b"\xff" * 1000 for _ in range(2000))
+    options = {**OPTIONS, "progress": "plain"}
+    tm.build("-", tokenizer_path, tmp_path / "store", format="text", **options)
+    assert capsys.readouterr().err.count("reading standard input to disk: 1.0 MB\n") == 1
+
+
 def test_an_error_names_the_row_of_the_whole(give, tokenizer_path, tmp_path):
     rows = [json.dumps({"text": text}) for text in texts(900)]
     rows[700] = "{broken"
@@ -219,40 +317,3 @@ def test_a_stream_that_breaks_off_leaves_what_is_finished(tokenizer_path, tmp_pa
     tm.build(iter(texts(3500)), tokenizer_path, tmp_path / "store", **OPTIONS)
     after = {path.name: path.stat().st_ino for path in (tmp_path / "store/shards").glob("*.json")}
     assert {name: after[name] for name in receipts} == receipts
-
-
-@given(
-    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b".") + b"\n"), max_size=30),
-    st.binary(max_size=5).map(lambda line: line.replace(b"\n", b".")),
-    st.lists(st.integers(1, 40), min_size=1, max_size=10),
-    st.integers(1, 60),
-    st.none() | st.integers(1, 5),
-)
-def test_segments_of_lines(tmp_path_factory, lines, tail, sizes, most_bytes, most_rows):
-    """Whole lines, in order, each in one segment; where they are cut does not depend on how the bytes arrive."""
-
-    class Raw:
-        def __init__(self, sizes: list[int]) -> None:
-            self.data, self.sizes, self.turn = io.BytesIO(b"".join(lines) + tail), sizes, 0
-
-        def read(self, _: int) -> bytes:
-            self.turn += 1
-            return self.data.read(self.sizes[self.turn % len(self.sizes)])
-
-    def cut(sizes: list[int]) -> list[bytes]:
-        source, found = _Lines(Raw(sizes)), []  # type: ignore[arg-type]
-        path = Path(tmp_path_factory.getbasetemp(), f"segment-{os.getpid()}")
-        while not source.is_at_end:
-            rows, size, _ = source.write(path, most_bytes, most_rows)
-            found.append(path.read_bytes())
-            assert (rows, size) == (found[-1].count(b"\n"), len(found[-1]))
-        return found
-
-    found = cut(sizes)
-    assert b"".join(found) == b"".join(lines) + tail
-    assert found == cut([7])
-    for part in found[:-1]:
-        assert part.endswith(b"\n")
-        assert len(part) >= most_bytes or part.count(b"\n") == most_rows
-        assert len(part[: part.rfind(b"\n", 0, -1) + 1]) < most_bytes
-        assert most_rows is None or part.count(b"\n") <= most_rows

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "tokenmill"
-CHECKED = ["io", "store", "building", "packing", "user_cache.py", "reading/spool.py"]
+CHECKED = [
+    "io",
+    "store",
+    "building",
+    "packing",
+    "user_cache.py",
+    "reading/spool.py",
+    "reading/cutting.py",
+    "reading/batch_cutting.py",
+]
 EXEMPT = {
     "io/disk.py",
     "building/machine.py",  # reads /proc and /sys

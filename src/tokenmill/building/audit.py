@@ -17,6 +17,7 @@ from tokenmill.documents import text_bytes
 from tokenmill.encoding.encoder import WHOLE_BYTES
 from tokenmill.encoding.selection.verdicts import Difference
 from tokenmill.errors import StoreError
+from tokenmill.formatting import some
 from tokenmill.reading import Source
 from tokenmill.store.manifest import read_manifest
 from tokenmill.store.shard import Damage, read_receipt
@@ -96,7 +97,7 @@ def _texts(task: Task, source: Source, shards: Path, positions: set[int]) -> Ite
         continues = block.texts.unfinished
     if position != receipt["documents"]:
         raise StoreError(
-            f"no document can be encoded again: the source gives {position:,} of the {receipt['documents']:,} documents of"
+            f"no document can be encoded again: the source gives {position:,} of the {some(receipt['documents'], 'document')} of"
             f" shard {task.id}; can {', '.join(sorted({piece.file.shown for piece in task.pieces})[:3])} be read?"
         )
 

@@ -76,14 +76,14 @@ class LivePanel:
 
     def _lines(self, progress: events.Progress) -> list[str]:
         """What is below the bar, one line each."""
-        shards = f"{progress.shards_done:,} of {progress.shards:,} shards" if progress.shards else ""
+        shards = f"{progress.shards_done:,} of {some(progress.shards, 'shard')}" if progress.shards else ""
         failed = f"{some(progress.failed_files, 'file')} failed" if progress.failed_files else ""
         quarantined = f"{progress.quarantined:,} quarantined" if progress.quarantined else ""
         rates = [
             *([failed] if failed else []),
             f"{human(progress.text_bytes_per_second)}/s of text",
             f"{human(progress.tokens_per_second, '')}tok/s",
-            f"{progress.documents:,} documents",
+            some(progress.documents, "document"),
             *(part for part in (shards, quarantined) if part),
         ]
         memory = f"memory {human(progress.memory_bytes)} of {human(progress.memory_budget)}"
@@ -94,7 +94,7 @@ class LivePanel:
                 f"worker {pid}   {some(worker.shards, 'shard')}   {human(worker.rate())}/s   {_shares(worker.recent)}"
             )
         if len(self._workers) > MOST_WORKERS:
-            lines.append(f"and {len(self._workers) - MOST_WORKERS} more workers")
+            lines.append(f"and {some(len(self._workers) - MOST_WORKERS, 'more worker')}")
         return lines
 
 

@@ -13,6 +13,7 @@ from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import Listener
+from tokenmill.formatting import some
 from tokenmill.io import disk
 from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
@@ -119,7 +120,7 @@ class RepairDestination(FolderDestination):
         if missing or (self.manifest.complete and len(plan.tasks) != len(self.manifest.shard_ids)):
             raise StoreError(
                 f"{self.folder} cannot be repaired: its source has changed ({', '.join(self.manifest.source['inputs'])} no"
-                f" longer gives {len(missing)} of {len(self.manifest.shard_ids)} shards). Nothing was changed. Build it"
+                f" longer gives {len(missing):,} of {some(len(self.manifest.shard_ids), 'shard')}). Nothing was changed. Build it"
                 " again to follow the source"
             )
         return None

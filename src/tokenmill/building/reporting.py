@@ -21,6 +21,8 @@ from pathlib import Path
 from tokenmill import events
 from tokenmill.building.progress import FINAL, Aggregator
 from tokenmill.building.terminal import MODES, Terminal, message
+from tokenmill.encoding.selection.choosing import trial_seconds
+from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.events import Event, Listener
 from tokenmill.io import disk
@@ -191,3 +193,9 @@ def warn_of_large_document(source: Source, emit: Listener) -> None:
                 message=f"{found.what}. {found.remedy}",
             )
         )
+
+
+def announce_trial(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> None:
+    """Emit that engines are compared before this much text is encoded, if they are: it takes some seconds."""
+    if tokenizer.needs_trial(text_bytes):
+        emit(events.EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))

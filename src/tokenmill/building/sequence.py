@@ -21,7 +21,7 @@ from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
-from tokenmill.building.reporting import event_sink, warn_of_large_document
+from tokenmill.building.reporting import announce_trial, event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
@@ -29,11 +29,11 @@ from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
 from tokenmill.documents import BLANK
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.choosing import RACE_BYTES, trial_seconds
+from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
-from tokenmill.events import EngineTrial, Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
+from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
 from tokenmill.option_types import option_name, values_of
@@ -112,14 +112,17 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
             warn_of_large_document(resolved.source, emit)
         streams = None
         if resolved.source.streams:
-            streams = StreamTasks(plan, plan.limit)
+            streams = StreamTasks(plan, emit, plan.limit)
             stack.callback(disk.remove_tree, streams.folder)
         weight = _weight(plan, streams)
         if executor is None or resolved.is_slow:  # a slow tokenizer may need another executor than was started
             if executor is not None:
                 executor.stop()
             executor = stack.enter_context(_executor(resolved, emit, weight))
-        return _carry_out(plan, streams, weight, executor, emit, began), plan
+        store = _carry_out(plan, streams, weight, executor, emit, began)
+        if streams is not None:
+            streams.finish()
+        return store, plan
 
 
 def _weight(plan: BuildPlan, streams: StreamTasks | None) -> int:
@@ -206,12 +209,10 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
             executor.stop()  # the trial needs the memory of the workers; they start again afterwards
         return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
 
-    if not tokenizer.needs_trial(weight):
-        return tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
-    emit(EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
-    tokenizer = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
+    announce_trial(tokenizer, weight, emit)
+    chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
     release_memory()
-    return tokenizer
+    return chosen
 
 
 def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:

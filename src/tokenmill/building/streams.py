@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.plan import Limit, Task, task_of
+from tokenmill.building.stream_progress import SegmentRead, StreamProgress, forget
+from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.io.atomic import writing
-from tokenmill.reading import Piece, SourceFile, content_of
+from tokenmill.reading import Piece, content_of
+from tokenmill.reading.files import Stream
 from tokenmill.store.columns import ColumnSpec
 from tokenmill.store.reuse import link_shard
 
+if TYPE_CHECKING:
+    from tokenmill.reading.spool import Segment, Spool
+
+logger = logging.getLogger("tokenmill")
+
 TRIAL_SEGMENT = 1 << 20  # bytes; a trial takes little from a stream
+
+
+class _Segment(NamedTuple):
+    """A segment of a stream as a piece, with its content unless it is for a trial. `is_here`: its file is on disk."""
+
+    piece: Piece
+    is_here: bool = True
 
 
 @dataclass(slots=True)
@@ -23,10 +41,11 @@ class StreamTasks:
     """The tasks of the streams of a source. Segments are read when they are asked for, in this process."""
 
     plan: BuildPlan
+    emit: Listener
     left: Limit | None = None  # of a trial
     files: int = 0
     nbytes: int = 0
-    _segments: Iterator[SourceFile] = field(init=False)
+    _segments: Iterator[_Segment] = field(init=False)
     _spooled: dict[str, Path] = field(default_factory=dict)  # task -> its segment
     _seen: set[str] = field(default_factory=set)
 
@@ -39,26 +58,25 @@ class StreamTasks:
 
     def size_of_first(self) -> int | None:
         """Bytes of the first segment, which is read now; None if there are more."""
-        some = [file for _, file in zip(range(2), self._segments, strict=False)]
+        some = [segment for _, segment in zip(range(2), self._segments, strict=False)]
         self._segments = chain(some, self._segments)
-        return sum(file.size for file in some) if len(some) < 2 else None
+        return sum(segment.piece.nbytes for segment in some) if len(some) < 2 else None
 
     def pieces(self) -> Iterator[tuple[Piece, ...]]:
         """For a trial: one piece after the other. Set `left` between two."""
-        for file in self._segments:
-            yield (Piece(file, nbytes=file.size),)
+        for segment in self._segments:
+            yield (segment.piece,)
 
     def tasks(self, found: list[Task], columns: tuple[ColumnSpec, ...]) -> Iterator[Task]:
         """The tasks that have to be done. All are added to `found`, in order, also those whose shards exist."""
-        for file in self._segments:
-            piece = Piece(file, nbytes=file.size)
-            piece = replace(piece, content=content_of(piece, self.plan.source))
+        for piece, is_here in self._segments:
             task = task_of((piece,), self.plan.build_key)
             found.append(task)
             if task.id in self._seen or self._has_shard(task, columns):
-                disk.unlink(Path(file.path))
+                if is_here:
+                    disk.unlink(Path(piece.file.path))
             else:
-                self._spooled[task.id] = Path(file.path)
+                self._spooled[task.id] = Path(piece.file.path)
                 yield task
             self._seen.add(task.id)
 
@@ -67,17 +85,66 @@ class StreamTasks:
         if path := self._spooled.pop(task.id, None):
             disk.unlink(path)
 
-    def _read(self) -> Iterator[SourceFile]:
-        from tokenmill.reading.spool import segments
+    def finish(self) -> None:
+        """The store is published."""
+        forget(self.plan)
+
+    def _read(self) -> Iterator[_Segment]:
+        from tokenmill.reading.spool import Spool
 
         size = self.plan.options["shard_bytes"]
         if self.plan.limit is not None:
             size = min(size, TRIAL_SEGMENT)
         with writing(self.folder):
-            for file in segments(self.plan.source, self.folder, size, self._rows_wanted):
-                self.files += 1
-                self.nbytes += file.size
-                yield file
+            spool = Spool(self.plan.source, self.folder, size, self._rows_wanted, self.emit)
+            for stream in self.plan.source.streams:
+                stream.begin()
+                for segment in self._segments_of(stream, spool):
+                    self.files += 1
+                    self.nbytes += segment.piece.nbytes
+                    yield segment
+
+    def _segments_of(self, stream: Stream, spool: Spool) -> Iterator[_Segment]:
+        """The segments of a stream. Those that an earlier build has encoded are not read again where that is possible."""
+        progress = StreamProgress(self.plan, stream)
+        encoded, segments = self._resumed(stream, spool, progress)
+        for read in encoded:
+            progress.add(read, is_new=False)
+            yield _Segment(Piece(read.file, nbytes=read.file.size, content=read.content), is_here=False)
+        with closing(progress):
+            for file, resume in segments:
+                piece = Piece(file, nbytes=file.size)
+                if self.plan.limit is None:
+                    content = content_of(piece, self.plan.source)
+                    piece = replace(piece, content=content)
+                    progress.add(SegmentRead(file, content, resume), is_new=True)
+                yield _Segment(piece)
+
+    def _resumed(
+        self, stream: Stream, spool: Spool, progress: StreamProgress
+    ) -> tuple[list[SegmentRead], Iterator[Segment]]:
+        """The segments that need not be read, and those after them.
+
+        The last segment that has a shard is read nevertheless. If it is not the same as before, the state did not lead to where
+        that build was, or the dataset has changed: all of it is read.
+        """
+        encoded = list(takewhile(self._is_encoded, progress.earlier()))
+        while len(encoded) > 1 and encoded[-2].resume is None:
+            encoded.pop()
+        if len(encoded) > 1:
+            try:
+                segments = spool.segments(stream, encoded[-2].resume)
+                again = next(segments)
+                piece = Piece(again.file, nbytes=again.file.size)
+                if content_of(piece, self.plan.source) == encoded[-1].content:
+                    return encoded[:-1], chain([again], segments)
+            except Exception:  # the dataset does not understand the state; what else is wrong shows when it is read
+                logger.debug("%s cannot be read on from a state", stream.name, exc_info=True)
+        return [], spool.segments(stream)
+
+    def _is_encoded(self, read: SegmentRead) -> bool:
+        task = task_of((Piece(read.file, nbytes=read.file.size, content=read.content),), self.plan.build_key)
+        return self.plan.has_shard(task, self.plan.shards)
 
     def _rows_wanted(self) -> int | None:
         limits = (self.left.rows, self.left.documents) if self.left is not None else ()

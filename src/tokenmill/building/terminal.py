@@ -37,6 +37,7 @@ class Terminal:
         self._console: Any = None
         self._shown_at = time.monotonic()
         self._progress: events.Progress | None = None
+        self._saving: str | None = None  # the stream whose saving was shown last
 
     def __call__(self, event: Event) -> None:
         if self.mode == "quiet":
@@ -69,7 +70,17 @@ class Terminal:
             return self._is_verbose
         if isinstance(event, events.Comparing):
             return self._is_verbose or event.bytes > COMPARING_BYTES
+        if isinstance(event, events.SavingStream):
+            return self._is_news(event)
         return not isinstance(event, (events.Progress, *SILENT))
+
+    def _is_news(self, event: events.SavingStream) -> bool:
+        """Whether the last line about the stream is some time ago, or there is none."""
+        now = time.monotonic()
+        if event.stream == self._saving and now - self._shown_at <= PLAIN_SECONDS:
+            return False
+        self._saving, self._shown_at = event.stream, now
+        return True
 
     def _start(self, event: events.Started) -> None:
         self._shown_at = time.monotonic()
@@ -134,6 +145,10 @@ def _input(event: events.Planned, files: str) -> str:
     return " and ".join(parts)
 
 
+def _stream(name: str) -> str:
+    return "standard input" if name == "<stdin>" else name
+
+
 def _ignored(event: events.Planned) -> str:
     return f"ignored: {in_words(event.ignored)}; use a glob or {option_name('format')} to read other files (tokenmill info)"
 
@@ -168,7 +183,7 @@ def _progress(event: events.Progress) -> str:
 
 def _shard_done(event: events.ShardDone) -> str:
     left_out = f", {event.quarantined:,} quarantined" if event.quarantined else ""
-    return f"shard {event.id} done: {some(event.documents, 'document')}, {event.tokens:,} tokens{left_out}"
+    return f"shard {event.id} done: {some(event.documents, 'document')}, {some(event.tokens, 'token')}{left_out}"
 
 
 def _shard_in_full(event: events.ShardDone) -> str:
@@ -198,8 +213,8 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in event.quarantined.items())
     lines = [
         f"done in {event.seconds:.1f} s{rate}:"
-        f" {event.documents + quarantined:,} documents in = {event.documents:,} out + {quarantined:,} quarantined"
-        f"{f' ({reasons})' if reasons else ''}; {event.tokens:,} tokens"
+        f" {some(event.documents + quarantined, 'document')} in = {event.documents:,} out + {quarantined:,} quarantined"
+        f"{f' ({reasons})' if reasons else ''}; {some(event.tokens, 'token')}"
     ]
     if not event.documents:
         lines.append("the store is empty: no document was read (is a limit smaller than the first document?)")
@@ -226,6 +241,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.Finished: _finished,
     events.Explained: lambda event: "; ".join(event.reasons),
     events.LargeDocument: lambda event: f"warning: {event.message}",
+    events.SavingStream: lambda event: f"reading {_stream(event.stream)} to disk: {human(event.bytes)}",
     events.EngineTrial: lambda event: (
         f"first use of {event.tokenizer}: comparing fast engines with its reference, about {human_time(event.seconds)}, once"
     ),
@@ -242,7 +258,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     ),
     events.FileFailed: lambda event: f"failed: {event.error}",
     events.UpToDate: lambda event: (
-        f"up to date: {event.documents:,} documents, {event.tokens:,} tokens in {event.path}"
+        f"up to date: {some(event.documents, 'document')}, {some(event.tokens, 'token')} in {event.path}"
     ),
     events.Stopped: lambda event: f"stopped: {event.error}",
 }

@@ -171,7 +171,7 @@ def _peak_memory(done: threading.Event) -> int:
 
 
 def bench_table(result: dict[str, Any]) -> str:
-    text = f"{human(result['text_bytes'])} of text, {result['documents']:,} documents; best of {result['rounds']}"
+    text = f"{human(result['text_bytes'])} of text, {some(result['documents'], 'document')}; best of {result['rounds']}"
     lines = [f"{result['tokenizer']}: {text}", "", f"{'engine':<14}{'MB/s per core':>14}"]
     for row in result["engines"]:
         speed = f"{row['mb_per_second'] or 0:.1f}" if row["exact"] else "refused"

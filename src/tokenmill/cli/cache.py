@@ -76,7 +76,7 @@ def _why(options: argparse.Namespace) -> int:
     path = None if store is None else str(store.path)
     text = "\n".join(reasons)
     if store is not None:
-        text = f"up to date: {len(store):,} documents, {store.num_tokens:,} tokens in {path}"
+        text = f"up to date: {some(len(store), 'document')}, {some(store.num_tokens, 'token')} in {path}"
     facts = {"up_to_date": store is not None, "store": path, "reasons": reasons}
     print_result(facts, fitted(text, sys.stdout), as_json=options.json)
     return 0

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tokenmill.cli.flags import add_command, token_range
-from tokenmill.formatting import fitted, printable
+from tokenmill.formatting import fitted, printable, some
 
 
 def add(commands: Any) -> None:
@@ -55,7 +55,7 @@ def _show(options: argparse.Namespace) -> int:
             continue
         first = f" from {start:,}" if start else ""
         more, dots = (f" ... and {len(ids) - stop:,} more", " ...") if len(ids) > stop else ("", "")
-        head = fitted(printable(f"document {number}: {file}, row {row}; {len(ids):,} tokens{first}"), sys.stdout)
+        head = fitted(printable(f"document {number}: {file}, row {row}; {some(len(ids), 'token')}{first}"), sys.stdout)
         numbers = fitted(f"ids: {shown_ids}{more}", sys.stdout)
         print(f"{head}\n{printable(text)}{dots}\n{numbers}\n")
     return 0

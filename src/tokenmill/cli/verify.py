@@ -68,8 +68,8 @@ def _reencode(options: argparse.Namespace) -> tuple[int, list[Any]]:
     reencoded, damages = reencode(Path(options.store), options.reencode)
     if damages and options.repair:
         raise StoreError(
-            f"{options.store}: {len(damages)} of {reencoded:,} documents differ from the reference, and a repair would use"
-            " the same engine; build it again with --force --engine reference"
+            f"{options.store}: the reference gives other ids for {len(damages):,} of {some(reencoded, 'document')},"
+            " and a repair would use the same engine; build it again with --force --engine reference"
         )
     return reencoded, damages
 
@@ -83,7 +83,7 @@ def _print_report(store: str, damages: list[Any], *, repaired: bool, reencoded: 
         if not repaired:
             print(f"tokenmill verify {store} --repair builds damaged shards again from their source", file=sys.stderr)
         return
-    again = f", and the reference gives the same ids for {reencoded:,} documents" if reencoded else ""
+    again = f", and the reference gives the same ids for {some(reencoded, 'document')}" if reencoded else ""
     print(printable(f"{store}: all checksums match{again}"))
     failed = len(read_manifest(Path(store)).failed)
     if failed:

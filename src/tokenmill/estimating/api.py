@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
+from tokenmill.building.reporting import announce_trial, listener_for
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.estimating.cost import build_cost
-from tokenmill.estimating.file_findings import equal_files, only_heads, other_field, unreadable, whole_files
+from tokenmill.estimating.file_findings import (
+    equal_files,
+    only_heads,
+    other_field,
+    unreadable,
+    whole_files,
+    without_separator,
+)
 from tokenmill.estimating.findings import Finding
 from tokenmill.estimating.result import Estimate
 from tokenmill.estimating.survey import Survey
@@ -28,9 +36,9 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     """What `build` with the same arguments would produce, from about `sample` of text, read all over the corpus.
 
     Takes about `seconds` for reading and encoding, whatever the size of the corpus, plus the time to load the tokenizer; its
-    engines are compared first if they never were. A corpus smaller than the sample is counted, not estimated. The sample is
-    the same every time, unless the time is up before it is read. Nothing is written except the heads of compressed files:
-    up to 256 MB of text, in a temporary folder.
+    engines are compared first if they never were, which a line on standard error says. A corpus smaller than the sample is
+    counted, not estimated. The sample is the same every time, unless the time is up before it is read. Nothing is written
+    except the heads of compressed files: up to 256 MB of text, in a temporary folder.
     """
     sample_bytes, seconds = parse_size(options.sample, "sample"), options.seconds
     source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
@@ -38,6 +46,7 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     check_fields(source)
     around = loaded.resolve("bos", options.bos), loaded.resolve("eos", options.eos)
     weight = sum(map(text_weight, source.files))
+    announce_trial(loaded, min(weight, sample_bytes), listener_for("auto"))
     loaded = loaded.for_corpus(min(weight, sample_bytes))
     if weight <= sample_bytes:
         encoded = EncodedSample(loaded, around)
@@ -77,6 +86,7 @@ def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> E
         engine=f"{tokenizer.engine} {tokenizer.engine_version}",
         dtype=tokenizer.dtype.name,
         files=len(survey.source.files),
+        failed_files=_failed_files(survey),
         ignored=survey.source.ignored_by_reason,
         quantiles=totals.quantiles(),
         exact=survey.everything and not encoded.clipped_tokens,
@@ -91,20 +101,28 @@ def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> E
 def _warnings(survey: Survey, encoded: EncodedSample, totals: Totals, tokenizer: Tokenizer) -> list[Finding]:
     source = survey.source
     known_share = 1.0 if survey.everything else min(1.0, encoded.encoded_bytes / max(totals.text_bytes, 1))
+    one_document = whole_files(source) or without_separator(survey.unseparated, source.separator)
     findings: list[Finding | None] = [
         unreadable(survey.failed, len(survey.files_read), len(source.files)),
         other_field(source),
-        whole_files(source),
+        one_document,
         *encoded.inspection.findings(
             special_tokens=tokenizer.special_tokens,
             text_field=source.text_field,
             all_text=totals.text_bytes,
             known_share=known_share,
+            unsplit=one_document.count if one_document is not None else 0,
         ),
         equal_files(source.files),
         only_heads(survey.heads),
     ]
     return [finding for finding in findings if finding is not None]
+
+
+def _failed_files(survey: Survey) -> int:
+    """How many files a build would leave out. Files that were not opened count like those that were."""
+    failed, opened = len(survey.failed), len(survey.files_read)
+    return round(failed * len(survey.source.files) / opened) if opened else 0
 
 
 def _head_share(survey: Survey) -> float:

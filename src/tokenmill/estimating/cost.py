@@ -11,7 +11,8 @@ from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
 from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import InputError
-from tokenmill.estimating.survey import Stratum, Survey
+from tokenmill.estimating.sampled import Stratum
+from tokenmill.estimating.survey import Survey
 from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
 from tokenmill.reading import Piece, Source, read_piece, text_weight

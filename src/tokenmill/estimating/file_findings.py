@@ -9,11 +9,11 @@ import xxhash
 
 from tokenmill.errors import InputError
 from tokenmill.estimating.findings import COPY_BYTES, LARGE_DOCUMENT, ONE_SHARE, Finding, percent
-from tokenmill.estimating.survey import Head
+from tokenmill.estimating.sampled import Head
 from tokenmill.formatting import some
 from tokenmill.reading import Source, SourceFile
 from tokenmill.reading.formats import get_format
-from tokenmill.reading.separators import large_document
+from tokenmill.reading.separators import large_document, quoted
 from tokenmill.reading.template import dig
 
 HUGE_DOCUMENT = 64 << 20  # bytes; longer than any book
@@ -46,6 +46,19 @@ def whole_files(source: Source) -> Finding | None:
     return Finding("one document", what, len(large), len(large), None, "--format lines or --separator splits it")
 
 
+def without_separator(files: Sequence[SourceFile], separator: str | None) -> Finding | None:
+    """Large texts in which the given separator was not found."""
+    if not files or separator is None:
+        return None
+    if len(files) == 1:
+        what = f"{files[0].shown} has no {quoted(separator)}: it is read as one document"
+    else:
+        what = (
+            f"{len(files):,} files, such as {files[0].shown}, have no {quoted(separator)}: each is read as one document"
+        )
+    return Finding("one document", what, len(files), len(files), None, "Is the --separator spelled as in the text?")
+
+
 def equal_files(files: Iterable[SourceFile]) -> Finding | None:
     """Files of the same size with the same start, middle and end."""
     by_size: dict[tuple[int, str], list[SourceFile]] = {}
@@ -67,7 +80,8 @@ def equal_files(files: Iterable[SourceFile]) -> Finding | None:
         return None
     count = sum(len(group) - 1 for group in equal)
     pair = " and ".join(file.shown for file in equal[0][:2])
-    what = f"{count:,} of {compared:,} compared files are copies of another one, such as {pair}"
+    are = "is a copy" if count == 1 else "are copies"
+    what = f"{count:,} of {compared:,} compared files {are} of another one, such as {pair}"
     return Finding("equal files", what, count, count, None, "Pass each content once, unless they are intended")
 
 

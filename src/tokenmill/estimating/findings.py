@@ -20,7 +20,7 @@ import xxhash
 
 from tokenmill.display import fields_in_one_line
 from tokenmill.documents import BLANK, text_offsets
-from tokenmill.estimating.survey import SampledBlock
+from tokenmill.estimating.sampled import SampledBlock
 from tokenmill.reading.utf8 import places
 
 FEW = 3  # fewer documents are not a pattern
@@ -127,13 +127,17 @@ class Inspection:
         if self.documents <= HASHED:
             self._note("copy", block, self._copies_in(values, lengths), scale)
 
-    def findings(self, *, special_tokens: str, text_field: str, all_text: float, known_share: float) -> list[Finding]:
-        """The warnings. `known_share` is the share of the corpus that was sampled."""
+    def findings(
+        self, *, special_tokens: str, text_field: str, all_text: float, known_share: float, unsplit: int
+    ) -> list[Finding]:
+        """The warnings. `known_share` is the share of the corpus that was sampled. `unsplit` documents are files that should be
+        split, says another warning: then it does not matter how they end."""
         is_it = f"Is {text_field!r} the field with the text? Choose with --text-field"
         lone_eos = "Each becomes a lone eos; choose another field with --text-field?"
+        second_eos = "Avoid a second one with --eos none"
         found: list[Finding | None] = [
             *(self._bad_rows(reason, seen) for reason, seen in self.bad.items()),
-            self._common("eos", EOS_SHARE, "already end in the eos token", "Avoid a second one with --eos none", few=1),
+            self._common("eos", EOS_SHARE, "already end in the eos token", second_eos, few=unsplit + 1),
             self._special(special_tokens),
             self._common("empty", EMPTY_SHARE, "are empty", lone_eos),
             self._same(is_it),

@@ -16,7 +16,8 @@ class Estimate:
 
     If `exact`, everything was encoded and counted. `head_share` is the share of the input behind the heads of files that can
     only be read from the start: it was not seen, and the interval assumes that it is like the heads. `seconds` and
-    `memory` are for a first build on this machine. `quantiles` are of tokens per document.
+    `memory` are for a first build on this machine. `quantiles` are of tokens per document; one that falls on a document that
+    was encoded only in part is left out. Files that cannot be read (`failed_files`) count for nothing else.
     """
 
     tokens: int
@@ -32,6 +33,7 @@ class Estimate:
     engine: str
     dtype: str
     files: int
+    failed_files: int  # that a build would leave out
     ignored: dict[str, int]  # files and folders in the input that are not read, by reason
     quantiles: dict[float, int]
     exact: bool
@@ -76,14 +78,13 @@ def estimate_rows(found: Estimate) -> list[tuple[str, str]]:
     """An estimate in words, each figure with its name."""
     about = "" if found.exact else "about "
     between = "counted" if found.exact else f"95% interval: {_short(found.low)} to {_short(found.high)}"
-    quantiles = found.quantiles
-    spread = f"; median {quantiles[0.5]:,}, p95 {quantiles[0.95]:,}" if quantiles else ""
+    failed = f", of which {about}{found.failed_files:,} cannot be read" if found.failed_files else ""
     head = f"; {found.head_share:.0%} of the input is beyond the heads that were read" if found.head_share else ""
     return [
         ("tokens", f"{about}{f'{found.tokens:,}' if found.exact else _short(found.tokens)} ({between})"),
-        ("documents", f"{about}{found.documents:,}, {found.tokens_per_document:,.0f} tokens each{spread}"),
+        ("documents", f"{about}{found.documents:,}{_lengths(found)}"),
         ("text", f"{about}{human(found.text_bytes)}, {found.bytes_per_token:.2f} bytes per token"),
-        ("source", f"{human(found.source_bytes)} in {some(found.files, 'file')}"),
+        ("source", f"{human(found.source_bytes)} in {some(found.files, 'file')}{failed}"),
         *([("ignored", in_words(found.ignored))] if found.ignored else []),
         ("store", f"{about}{human(found.disk_bytes)} on disk, ids as {found.dtype}"),
         (
@@ -93,10 +94,24 @@ def estimate_rows(found: Estimate) -> list[tuple[str, str]]:
         ),
         (
             "sample",
-            f"{human(found.sampled_bytes)} of text, {some(found.sampled_documents, 'document')}"
-            f" from {some(found.sampled_files, 'file')}{head}",
+            f"{human(found.sampled_bytes)} of text, {_sampled(found)} {some(found.sampled_files, 'file')}{head}",
         ),
     ]
+
+
+def _lengths(found: Estimate) -> str:
+    """The tokens per document, and how they are spread if there are several documents."""
+    if found.documents <= 1:
+        return f", of {some(round(found.tokens_per_document), 'token')}" if found.documents else ""
+    shown = [(name, share) for name, share in (("median", 0.5), ("p95", 0.95)) if share in found.quantiles]
+    spread = ", ".join(f"{name} {found.quantiles[share]:,}" for name, share in shown)
+    return f", {found.tokens_per_document:,.0f} tokens each{f'; {spread}' if spread else ''}"
+
+
+def _sampled(found: Estimate) -> str:
+    if found.sampled_bytes and not found.sampled_documents:
+        return "from parts of documents in"
+    return f"{some(found.sampled_documents, 'document')} from"
 
 
 def _short(number: int) -> str:

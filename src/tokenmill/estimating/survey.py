@@ -29,10 +29,12 @@ import pyarrow as pa
 from tokenmill.documents import BLOCK_BYTES, Skip, Texts, text_array, text_offsets
 from tokenmill.errors import InputError
 from tokenmill.estimating.heads import copy_head
+from tokenmill.estimating.sampled import Head, SampledBlock, Stratum
+from tokenmill.estimating.separated import has_separator
 from tokenmill.estimating.spread import Grid, cell_count, cell_size, cells_of, golden, spread
 from tokenmill.reading import Piece, Source, SourceFile, read_piece, rows_before, text_weight
 from tokenmill.reading.codecs import reading
-from tokenmill.reading.formats import Entry, Part, get_format
+from tokenmill.reading.formats import REGISTERED, Entry, Part, get_format
 from tokenmill.reading.formats.base import CutShort
 from tokenmill.reading.utf8 import whole_characters
 
@@ -46,61 +48,8 @@ READ_BYTES = 256 << 20  # of text that is decompressed or read past to spread th
 HEAD_SECONDS = 0.05  # least time for a head; all together may take half the time
 THINNED_BYTES = 1 << 20  # of text, read at a time where most of it is left out
 LARGE_TEXT = 256 << 10  # a file that is one document is sampled in ranges from this size on
+SOUGHT_BYTES = 64 << 20  # of all text files, in which their separator is looked for
 COUNTED_BYTES, COUNTED_PARTS = 256 << 20, 1000  # the row of a finding is found if no more than this comes before it
-
-
-@dataclass(slots=True, eq=False)
-class Stratum:
-    """Files of one kind: the sampled ones stand for the others. `rows` is their number of rows, if known."""
-
-    entry: Entry
-    files: list[SourceFile] = field(default_factory=list)
-    opened: int = 0
-    rows: int | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(file.size for file in self.files)
-
-
-@dataclass(slots=True)
-class SampledBlock:
-    """Some documents, and what they stand for: `covered` bytes on disk, `weight` times in the corpus.
-
-    `spot` orders the blocks of a file. If the texts are `unfinished`, they are parts of one document.
-    """
-
-    stratum: Stratum
-    file: SourceFile
-    weight: float
-    covered: float
-    spot: tuple[int, int] = (0, 0)
-    texts: Texts = field(default_factory=lambda: Texts(text_array([]), 0))
-    first_row: Callable[[], int | None] = lambda: None  # of the texts, in the file; may read the file up to there
-    byte: int | None = None  # where the texts start, for files that are entered at bytes
-    documents: int | None = None  # how many documents to count, if not those of the texts
-    counted: bool = False  # whether the rows and skips of the texts are counted in another block
-
-    @property
-    def whole(self) -> bool:
-        """Whether the texts are whole documents."""
-        return not self.texts.unfinished
-
-    def place(self, row: int) -> str:
-        """Where a row of the texts is, for messages. Rows count from 0."""
-        first_row = self.first_row() if self.whole else None
-        if first_row is not None:
-            return f"{self.file.shown}, row {first_row + row}"
-        return f"{self.file.shown}, near byte {self.byte:,}" if self.byte else self.file.shown
-
-
-class Head(NamedTuple):
-    """A file, or a part of one, of which only the start was read: `consumed` of its `size` bytes on disk."""
-
-    stratum: Stratum
-    file: SourceFile
-    consumed: float
-    size: float
 
 
 Visit = Callable[[], Iterator[SampledBlock]]
@@ -121,7 +70,9 @@ class Survey:
     failed: dict[str, str] = field(default_factory=dict)  # the error message per file
     heads: list[Head] = field(default_factory=list)
     files_read: set[str] = field(default_factory=set)
+    unseparated: list[SourceFile] = field(default_factory=list)  # texts without the separator, which may be misspelled
     stopped: bool = False  # because the time was up
+    _entries: dict[str, Entry] = field(default_factory=dict)  # by path
 
     def __enter__(self) -> Self:
         self.temporary = tempfile.TemporaryDirectory(prefix="tokenmill-")
@@ -138,7 +89,8 @@ class Survey:
         for file in self.source.files:
             entry = self._entry(file)
             kind = entry, file.format, file.codec, entry == "document" and file.size >= LARGE_TEXT
-            strata.setdefault(kind, Stratum(entry)).files.append(file)
+            is_one = entry == "document" or get_format(file.format).one_document(self.source)
+            strata.setdefault(kind, Stratum(entry, is_one_document=is_one)).files.append(file)
         self.strata = list(strata.values())
         total = max(1, sum(map(text_weight, self.source.files)))
         visits: list[tuple[float, Visit]] = []
@@ -155,19 +107,19 @@ class Survey:
     def _visits(self, stratum: Stratum, share: int) -> Iterator[Visit]:
         if self.everything:
             return (partial(self._whole, stratum, file) for file in stratum.files)
-        if get_format(stratum.files[0].format).one_document(self.source):
-            stratum.rows = len(stratum.files)
+        if stratum.is_one_document:
+            stratum.rows = {file.path: 1 for file in stratum.files}
         if stratum.entry in ("records", "document"):
             return self._cell_visits(stratum, share)
         return self._part_visits(stratum, share) if stratum.entry == "parts" else self._head_visits(stratum, share)
 
     def _whole(self, stratum: Stratum, file: SourceFile) -> Iterator[SampledBlock]:
         """All of a file; nothing of a broken one, which a build leaves out too."""
-        row = 0
+        row, continues = 0, False
         for texts in self._read_blocks(file, Piece(file), BLOCK_BYTES) or ():
             first_row = partial(self._row, Piece(file), row)
-            yield SampledBlock(stratum, file, 1.0, 0.0, (0, row), texts, first_row)
-            row += texts.rows
+            yield SampledBlock(stratum, file, 1.0, 0.0, (0, row), texts, first_row, continues=continues)
+            row, continues = row + texts.rows, texts.unfinished
 
     # Files that can be entered at any byte.
 
@@ -196,7 +148,8 @@ class Survey:
         if self._entry(file) == "document" and file.size >= LARGE_TEXT:
             passage = self._passage(file, start, stop, base.file)
             if passage is not None:
-                yield replace(base, spot=(cell, 0), texts=passage, byte=start)
+                share = base.covered / max(base.file.size, 1)
+                yield replace(base, spot=(cell, 0), texts=passage, byte=start, share=share)
             return
         blocks = self._read_blocks(base.file, Piece(file, start, stop) if count > 1 else Piece(file), self.cell)
         if blocks is None:
@@ -209,12 +162,13 @@ class Survey:
             covered = (record_start(file, self.source, stop) - first) * scale
         if not blocks:  # the cell lies within one record
             yield replace(base, covered=covered)
-        text, row = sum(texts.nbytes for texts in blocks), 0
+        text, row, continues = sum(texts.nbytes for texts in blocks), 0, False
+        block = replace(base, spot=(cell, 0), byte=first)
         for texts in blocks:
             part = covered * texts.nbytes / text if text else covered / len(blocks)
             first_row = partial(self._row, Piece(file, first), row)
-            yield replace(base, covered=part, spot=(cell, 0), texts=texts, first_row=first_row, byte=first)
-            row += texts.rows
+            yield replace(block, covered=part, texts=texts, first_row=first_row, continues=continues)
+            row, continues = row + texts.rows, texts.unfinished
 
     def _passage(self, file: SourceFile, start: int, stop: int, origin: SourceFile) -> Texts | None:
         """A range of a file that is one document, cut at whole characters; None if it is not UTF-8."""
@@ -248,8 +202,7 @@ class Survey:
             text = sum(part.text for part in found)
             parts += [(file, i, stands_for * part.text / text, part) for i, part in enumerate(found)]
         if len(files) == len(stratum.files):
-            rows = [part.rows for *_, part in parts]
-            stratum.rows = None if None in rows else sum(count or 0 for count in rows)
+            stratum.rows = _rows_by_file(parts)
         if not parts:
             return
         weights = np.array([weight for _, _, weight, _ in parts])
@@ -271,16 +224,16 @@ class Survey:
         """
         origin = base.file
         seed = f"{os.path.basename(origin.path)} {piece.start}"
-        grid: Grid[tuple[int, Texts]] = Grid(self.cell, max(1, keep // self.cell), seed)
-        rows, documents, share = 0, 0, 1.0
+        grid: Grid[_Cut] = Grid(self.cell, max(1, keep // self.cell), seed)
+        rows, documents, share, continues = 0, 0, 1.0, False
         skips: dict[str, Skip] = {}
         with self._noting_failure(origin):
             for texts in self._small_blocks(piece):
-                grid.add((rows, texts), _grid_length(texts))
+                grid.add(_Cut(rows, texts, continues), _grid_length(texts))
                 for skip in texts.skips:
                     first = skips.get(skip.reason, skip._replace(row=rows + skip.row, rows=0))
                     skips[skip.reason] = first._replace(rows=first.rows + skip.rows)
-                rows += texts.rows
+                rows, continues = rows + texts.rows, texts.unfinished
                 documents += len(texts.values) - texts.unfinished
                 if reach is not None and (grid.length > max(reach, keep) or time.monotonic() > self.deadline):
                     share = self._share_of_part(piece, rows)
@@ -299,7 +252,7 @@ class Survey:
             first_row=partial(self._row, piece, 0),
             documents=documents if chosen else 0,
         )
-        for (row, texts), stands_for in chosen:
+        for (row, texts, continues), stands_for in chosen:
             part = _grid_length(texts) / grid.length
             yield replace(
                 base,
@@ -309,6 +262,7 @@ class Survey:
                 texts=texts,
                 first_row=partial(self._row, piece, row),
                 documents=0,
+                continues=continues,
                 counted=True,
             )
 
@@ -383,7 +337,21 @@ class Survey:
     # What they share.
 
     def _entry(self, file: SourceFile) -> Entry:
-        return "head" if file.codec else get_format(file.format).entry(file, self.source)
+        """How a file can be entered. A text without the separator is one document, unless it is read as a whole anyway."""
+        if file.path not in self._entries:
+            entry = "head" if file.codec else get_format(file.format).entry(file, self.source)
+            if not self._is_separated(file):
+                self.unseparated.append(file)
+                entry = entry if self.everything else "document"
+            self._entries[file.path] = entry
+        return self._entries[file.path]
+
+    def _is_separated(self, file: SourceFile) -> bool:
+        """Whether a text has the given separator. Taken to be true of compressed files, until their heads were copied."""
+        separator = self.source.separator
+        if not separator or not REGISTERED[file.format].separator or file.codec:
+            return True
+        return has_separator(file, separator, SOUGHT_BYTES // len(self.source.files))
 
     def _reach(self, share: int) -> int:
         """How much text may be read for a share of the sample, in all files together."""
@@ -424,6 +392,24 @@ class Survey:
                 yield
         except InputError as error:
             self.failed[file.shown] = str(error)
+
+
+class _Cut(NamedTuple):
+    """Some texts of a piece: the row they begin at, and whether the first of them began earlier."""
+
+    row: int
+    texts: Texts
+    continues: bool
+
+
+def _rows_by_file(parts: list[tuple[SourceFile, int, float, Part]]) -> dict[str, int] | None:
+    """The rows of each file, from those of its parts; None if they are not known."""
+    rows: dict[str, int] = {}
+    for file, _, _, part in parts:
+        if part.rows is None:
+            return None
+        rows[file.path] = rows.get(file.path, 0) + part.rows
+    return rows
 
 
 def _cut_small(texts: Texts, nbytes: int) -> Iterator[Texts]:

@@ -16,7 +16,8 @@ from tokenmill.documents import BLOCK_BYTES, text_bytes, text_offsets
 from tokenmill.encoding.encoder import Encoder
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.estimating.findings import Inspection
-from tokenmill.estimating.survey import SampledBlock, Stratum, Survey
+from tokenmill.estimating.sampled import SampledBlock, Stratum
+from tokenmill.estimating.survey import Survey
 from tokenmill.reading.utf8 import one_text, whole_characters
 
 OVERFLOW = 4  # a corpus that has this many times the text expected is sampled, not counted
@@ -41,22 +42,30 @@ class Totals:
     variance: float = 0.0  # of the tokens
     text_ratios: list[float] = field(default_factory=list)
     lengths: list[npt.NDArray[np.float64]] = field(default_factory=list)  # tokens per document,
-    weights: list[npt.NDArray[np.float64]] = field(default_factory=list)  # and how many such documents there are
+    weights: list[npt.NDArray[np.float64]] = field(default_factory=list)  # how many such documents there are,
+    is_guess: list[npt.NDArray[np.bool_]] = field(default_factory=list)  # and whether they were encoded only in part
 
     @property
     def margin(self) -> float:
         """Half the width of the 95% interval of the tokens."""
         return STANDARD_ERRORS * math.sqrt(self.variance)
 
+    def add_lengths(self, lengths: npt.ArrayLike, weight: float, is_guess: npt.ArrayLike) -> None:
+        """Add the tokens of some documents, each `weight` times in the corpus."""
+        self.lengths.append(np.asarray(lengths, float))
+        self.weights.append(np.full(len(self.lengths[-1]), weight))
+        self.is_guess.append(np.broadcast_to(np.asarray(is_guess, bool), self.lengths[-1].shape))
+
     def quantiles(self) -> dict[float, int]:
-        """Weighted quantiles of the tokens per document."""
+        """Weighted quantiles of the tokens per document, without those that fall on a document that was encoded in part."""
         if not sum(map(len, self.lengths)):
             return {}
-        lengths, weights = np.concatenate(self.lengths), np.concatenate(self.weights)
+        lengths, is_guess = np.concatenate(self.lengths), np.concatenate(self.is_guess)
         order = np.argsort(lengths, kind="stable")
-        lengths, reached = lengths[order], np.cumsum(weights[order])
+        lengths, is_guess, reached = lengths[order], is_guess[order], np.cumsum(np.concatenate(self.weights)[order])
         at = np.minimum(np.searchsorted(reached, np.array(QUANTILES) * reached[-1]), len(lengths) - 1)
-        return {share: round(float(lengths[i])) for share, i in zip(QUANTILES, at.tolist(), strict=True)}
+        places = zip(QUANTILES, at.tolist(), strict=True)
+        return {share: round(float(lengths[i])) for share, i in places if not is_guess[i]}
 
 
 class EncodedSample:
@@ -81,9 +90,14 @@ class EncodedSample:
 
     @property
     def seconds_per_byte(self) -> float:
-        """Seconds to encode a byte, in the later half of the calls: caches of an engine speed up the later ones."""
-        later = self.calls[len(self.calls) // 2 :]
-        return sum(seconds for _, seconds in later) / max(1, sum(nbytes for nbytes, _ in later))
+        """Seconds to encode a byte, over the later half of the text: caches of an engine speed up the later calls."""
+        enough = sum(nbytes for nbytes, _ in self.calls) / 2
+        text, time_spent = 0, 0.0
+        for nbytes, seconds in reversed(self.calls):
+            text, time_spent = text + nbytes, time_spent + seconds
+            if text >= enough:
+                break
+        return time_spent / max(1, text)
 
     @property
     def clipped_margin(self) -> float:
@@ -129,7 +143,7 @@ class EncodedSample:
             encoded = block.texts.nbytes / float(scale[at:end].max(initial=1.0))
             own = lengths[at:end] if block.whole else lengths[at:end] - self.added
             inside = special[(special >= at) & (special < end)] - at
-            self.blocks.append(_EncodedBlock(block, encoded, own, inside))
+            self.blocks.append(_EncodedBlock(block, encoded, own, scale[at:end] > 1, inside, block.share * self.added))
             at = end
 
     def totals(self, survey: Survey) -> Totals:
@@ -138,64 +152,108 @@ class EncodedSample:
         for stratum in survey.strata:
             blocks = [one for one in self.blocks if one.block.stratum is stratum]
             blocks.sort(key=lambda one: (one.block.file.path, one.block.spot))
-            self._add_stratum(totals, stratum, blocks, everything=survey.everything)
+            self._add_stratum(totals, stratum, blocks, survey)
         return totals
 
-    def _add_stratum(self, totals: Totals, stratum: Stratum, blocks: list[_EncodedBlock], *, everything: bool) -> None:
+    def _add_stratum(self, totals: Totals, stratum: Stratum, tried: list[_EncodedBlock], survey: Survey) -> None:
+        """Add a stratum, without the files that fail: a build leaves them out. `tried` has the blocks of those too."""
+        blocks = [one for one in tried if one.block.file.shown not in survey.failed]
         covered = _weighted(blocks, lambda one: one.block.covered)
-        scale = 1.0 if everything else stratum.nbytes / covered if covered else 0.0
+        readable = _readable_share(stratum, tried, survey)
+        nbytes = stratum.nbytes * readable
+        scale = 1.0 if survey.everything else nbytes / covered if covered else 0.0
         sampled = _weighted(blocks, lambda one: one.documents)
         documents = scale * sampled
-        if stratum.rows is not None and not everything:
+        if stratum.rows is not None and not survey.everything:
             rows = _weighted(blocks, lambda one: one.rows)
-            documents = stratum.rows * (sampled / rows if rows else 1.0)
+            documents = _readable_rows(stratum, readable, survey) * (sampled / rows if rows else 1.0)
         totals.documents += documents
-        totals.tokens += scale * _weighted(blocks, lambda one: one.tokens)
-        if not sampled and not all(one.block.whole for one in blocks):
-            totals.tokens += documents * self.added  # only parts of documents were read
+        tokens = scale * _weighted(blocks, lambda one: one.tokens)
+        totals.tokens += tokens
         totals.skips += scale * _weighted(blocks, lambda one: len(one.block.texts.skips))
         text = scale * _weighted(blocks, lambda one: one.block.texts.nbytes)
         totals.text_bytes += text
         totals.text_ratios.append(text / max(stratum.nbytes, 1))
-        if not everything:
-            totals.variance += _variance(blocks, stratum, covered, text)
+        if not survey.everything:
+            # Of files that were not opened, some may fail too: how many is as uncertain as what is in the others.
+            is_known = _is_all_opened(stratum, survey)
+            totals.variance += _variance(
+                blocks if is_known else tried, stratum, nbytes if is_known else stratum.nbytes, text
+            )
         for one in blocks:
-            lengths, times = one.document_lengths(self.added)
-            totals.lengths.append(lengths)
-            totals.weights.append(np.full(len(lengths), scale * times))
             self.inspection.add(one.block, one.special, scale * one.block.weight)
+        if stratum.is_one_document and any(one.block.share for one in blocks):
+            sizes = np.array([file.size for file in stratum.files if file.shown not in survey.failed], float)
+            totals.add_lengths(sizes * tokens / max(nbytes, 1), documents / max(len(sizes), 1), is_guess=False)
+        else:
+            _add_lengths(totals, blocks, scale)
 
 
 @dataclass(slots=True)
 class _EncodedBlock:
-    """A block, how many of its bytes were encoded, the tokens of its values, and which contain special tokens."""
+    """A block, how many of its bytes were encoded, the tokens of its values, which of these were encoded only in part and which
+    contain special tokens, and the tokens to add for the share of a document that it is."""
 
     block: SampledBlock
     encoded: float
     lengths: npt.NDArray[np.float64]
+    is_clipped: npt.NDArray[np.bool_]
     special: npt.NDArray[np.int64]
+    added: float
 
     @property
     def tokens(self) -> float:
-        return float(self.lengths.sum())
+        return float(self.lengths.sum()) + self.added
 
     @property
-    def documents(self) -> int:
+    def documents(self) -> float:
         if self.block.documents is not None:
             return self.block.documents
-        return len(self.lengths) if self.block.whole else 0
+        return len(self.lengths) if self.block.whole else self.block.share
 
     @property
-    def rows(self) -> int:
-        return 0 if self.block.counted else self.block.texts.rows
+    def rows(self) -> float:
+        if self.block.counted:
+            return 0
+        return self.block.texts.rows if self.block.whole else self.block.share
 
-    def document_lengths(self, added: int) -> tuple[npt.NDArray[np.float64], float]:
-        """Tokens per document, and how often there are such. A part of a document stands for the whole of it."""
-        block = self.block
-        if block.whole or not block.covered:
-            return self.lengths, block.weight
-        share = block.covered / block.file.size
-        return np.array([self.tokens / share + added]), block.weight * share
+
+def _add_lengths(totals: Totals, blocks: list[_EncodedBlock], scale: float) -> None:
+    """Add the tokens per document. The parts of a long document are added up; where some were left out, it is a guess."""
+    begun, is_whole = 0.0, True  # of the document that the next block continues
+    for one in blocks:
+        block, lengths, is_guess = one.block, one.lengths.copy(), one.is_clipped.copy()
+        if not block.continues:
+            begun, is_whole = 0.0, True
+        if block.texts.unfinished:
+            begun, is_whole = begun + float(lengths.sum()), is_whole and not is_guess.any()
+            continue
+        if block.continues and len(lengths):
+            lengths[0] = math.inf if block.counted else lengths[0] + begun
+            is_guess[0] |= block.counted or not is_whole
+        totals.add_lengths(lengths, scale * block.weight, is_guess)
+
+
+def _is_all_opened(stratum: Stratum, survey: Survey) -> bool:
+    return all(file.path in survey.files_read for file in stratum.files if file.size)
+
+
+def _readable_share(stratum: Stratum, blocks: list[_EncodedBlock], survey: Survey) -> float:
+    """The share of the bytes of a stratum that is in files that can be read. Files that were not opened are like the others."""
+    if _is_all_opened(stratum, survey):
+        failed = sum(file.size for file in stratum.files if file.shown in survey.failed)
+        return 1 - failed / max(stratum.nbytes, 1)
+    covered = _weighted(blocks, lambda one: one.block.covered)
+    in_failed = [one for one in blocks if one.block.file.shown in survey.failed]
+    return 1 - _weighted(in_failed, lambda one: one.block.covered) / covered if covered else 1.0
+
+
+def _readable_rows(stratum: Stratum, readable: float, survey: Survey) -> float:
+    """The rows of a stratum in files that can be read."""
+    rows = stratum.rows or {}
+    if not _is_all_opened(stratum, survey):
+        return readable * sum(rows.values())
+    return sum(rows.get(file.path, 0) for file in stratum.files if file.shown not in survey.failed)
 
 
 def _weighted(blocks: list[_EncodedBlock], value: Callable[[_EncodedBlock], float]) -> float:
@@ -217,11 +275,13 @@ def _clipped(values: pa.LargeStringArray) -> tuple[pa.LargeStringArray, npt.NDAr
     return (pa.concat_arrays([*parts, values.slice(last)]) if parts else values), scale
 
 
-def _variance(blocks: list[_EncodedBlock], stratum: Stratum, covered: float, text: float) -> float:
+def _variance(blocks: list[_EncodedBlock], stratum: Stratum, nbytes: float, text: float) -> float:
     """The variance of a ratio estimate, from the differences between neighbours, since the places are evenly spaced.
 
-    Where only some files were opened, files are compared and not blocks: text within a file is alike.
+    The blocks stand for `nbytes` on disk, which have `text` bytes of text. Where only some files were opened, files are
+    compared and not blocks: text within a file is alike.
     """
+    covered = _weighted(blocks, lambda one: one.block.covered)
     share_read = sum(one.encoded for one in blocks) / text if text else 1.0
     if not covered or share_read >= 1:
         return 0.0
@@ -234,8 +294,8 @@ def _variance(blocks: list[_EncodedBlock], stratum: Stratum, covered: float, tex
         residuals[spot] = residuals.get(spot, 0.0) + residual
     count = len(residuals)
     if count == 1 or sum(one.tokens > 0 for one in blocks) == 1:
-        return (ratio * stratum.nbytes / 4) ** 2  # there is nothing to compare with
+        return (ratio * nbytes / 4) ** 2  # there is nothing to compare with
     differences = np.diff(np.array(list(residuals.values())))
     squares = count / (count - 1) * float((differences**2).sum()) / 2
     few_spots = (_T.get(count - 1, 2.0) / 1.96) ** 2
-    return few_spots * (1 - share_read) * (stratum.nbytes / covered) ** 2 * squares
+    return few_spots * (1 - share_read) * (nbytes / covered) ** 2 * squares

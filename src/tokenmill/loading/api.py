@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
+from tokenmill.formatting import some
 from tokenmill.loading.loader import Loader, current_rank
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.samples import MixtureSamples, ViewSamples
@@ -48,7 +49,7 @@ def _check_rows(rows: int, size: int, options: LoadOptions) -> None:
         raise UsageError("there are no rows to load: the view is empty; view.stats shows where its documents went")
     if size > rows and (options.drop_last or options.epochs is None):
         raise UsageError(
-            f"a global batch of {size:,} rows is larger than the data, {rows:,} rows; make it smaller"
+            f"a global batch of {size:,} rows is larger than the data, {some(rows, 'row')}; make it smaller"
             + (", or give drop_last=False" if options.epochs else "")
         )
 

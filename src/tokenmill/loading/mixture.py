@@ -19,6 +19,7 @@ import numpy as np
 
 from tokenmill.display import one_line
 from tokenmill.errors import UsageError
+from tokenmill.formatting import some
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
 from tokenmill.option_calls import suggests
@@ -103,7 +104,7 @@ class Mixture:
         return sum(len(view) for view in self.views.values())
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{name!r}: {len(view):,} rows" for name, view in list(self.views.items())[:3])
+        shares = ", ".join(f"{name!r}: {some(len(view), 'row')}" for name, view in list(self.views.items())[:3])
         more = ", ..." if len(self.views) > 3 else ""
         return one_line("Mixture", f"{{{shares}{more}}}", f"stages={len(self.stages)}")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import UsageError
-from tokenmill.formatting import percent
+from tokenmill.formatting import percent, some
 from tokenmill.packing.comparison import Packed
 from tokenmill.packing.stats import Stats
 
@@ -75,9 +75,9 @@ def draw(packed: Sequence[Packed], path: str | os.PathLike[str]) -> None:
 
 def _title(packed: Sequence[Packed]) -> str:
     stats = packed[0].stats
-    corpus = f"{stats.documents:,} documents, {stats.tokens:,} tokens, seq_len {stats.seq_len:,}"
+    corpus = f"{some(stats.documents, 'document')}, {some(stats.tokens, 'token')}, seq_len {stats.seq_len:,}"
     if len(packed) == 1:
-        return f"{packed[0].name}: {stats.rows:,} rows from {corpus}"
+        return f"{packed[0].name}: {some(stats.rows, 'row')} from {corpus}"
     return ", ".join([corpus, *replace(packed[0], options=_shared(packed)).name.split(", ")[1:]])
 
 
@@ -149,7 +149,7 @@ def _draw_rows(axes: Any, packed: Sequence[Packed]) -> None:
         stats = one.stats
         _draw_shares(axes, line, stats, _IN_ROWS, stats.positions)
         fill = f"{percent(stats.positions - stats.padding, stats.positions)} full" if stats.positions else "no rows"
-        axes.text(102, line, f"{fill}\n{stats.rows:,} rows", va="center", fontsize=8)
+        axes.text(102, line, f"{fill}\n{some(stats.rows, 'row')}", va="center", fontsize=8)
     shared = _shared(packed)
     own = [{name: value for name, value in one.options.items() if name not in shared} for one in packed]
     names = [replace(one, options=options).name.replace(", ", "\n") for one, options in zip(packed, own, strict=True)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokenmill.display import html_table, one_line, shown
 from tokenmill.errors import UsageError
+from tokenmill.formatting import some
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
 from tokenmill.packing.best_fit import Numbers
@@ -167,7 +168,7 @@ class View:
         if low < 0 or high >= count:
             wrong = [value for value in values if not -count <= value < count]
             if wrong:
-                raise IndexError(f"row {wrong[0]} is out of range: the view has {count:,} rows")
+                raise IndexError(f"row {wrong[0]} is out of range: the view has {some(count, 'row')}")
             return np.array([value % count for value in values], np.int64)
         return index.astype(np.int64, copy=False)
 

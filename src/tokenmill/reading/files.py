@@ -84,6 +84,11 @@ class Piece:
         """Whether the piece is the whole file."""
         return self.start == 0 and self.stop is None
 
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing comes before the piece, neither in its file nor in the stream that the file is a segment of."""
+        return self.start == 0 and self.file.first_row == 0
+
 
 _BEGUN: WeakSet[Any] = WeakSet()  # iterators of which something was taken
 

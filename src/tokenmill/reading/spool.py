@@ -4,7 +4,7 @@ A segment is a file like any other: it is read in a worker, retried, and known b
 the text and on their size, so that the same stream gives the same segments. They are removed by whoever asked for them, and the
 next ones are read meanwhile: a stream of any length takes little room on disk.
 
-Standard input in a format that cannot be cut between two lines (text, csv, parquet, Arrow) is one segment, as a whole.
+Standard input that cannot be cut (a text that is one document, parquet, an Arrow file) is one segment, as a whole.
 """
 
 from __future__ import annotations
@@ -13,21 +13,25 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 import xxhash
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.events import Listener, SavingStream
 from tokenmill.io import disk
+from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
 from tokenmill.reading.codecs import CODECS, decompressed, reading
+from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
 from tokenmill.reading.files import Source, SourceFile, Stream
+from tokenmill.reading.formats import get_format
+from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
 
 CHUNK_ROWS = 1 << 14
-READ_BYTES = 1 << 20
 BATCH_ROWS = 1000
 TABLE_FORMAT = "arrow"  # the format of spooled tables
-LINE_FORMATS = ("jsonl", "lines")
+SAVING_BYTES = 16 << 20  # between two events about a stream that is saved as a whole
 _MAGIC = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -40,54 +44,109 @@ _MAGIC = {
 RowsWanted = Callable[[], int | None]
 
 
-def segments(
-    source: Source, folder: Path, segment_bytes: int, wanted: RowsWanted = lambda: None
-) -> Iterator[SourceFile]:
-    """The streams of a source as files in `folder`, of about `segment_bytes` each. Each is read only when it is asked for."""
-    disk.make_folder(folder)
-    for old in disk.matching(folder):
-        disk.unlink(old)
-    number = 0
-    for stream in source.streams:
-        stream.begin()
+class Segment(NamedTuple):
+    """A part of a stream, as a file. `resume` is where to go on after it, where that is possible."""
+
+    file: SourceFile
+    resume: ResumePoint | None = None
+
+
+class Spool:
+    """Writes the streams of a source to files in `folder`, of about `segment_bytes` each."""
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        segment_bytes: int,
+        wanted: RowsWanted = lambda: None,
+        emit: Listener = lambda event: None,
+    ) -> None:
+        self._source, self._folder, self._segment_bytes = source, folder, segment_bytes
+        self._wanted, self._emit = wanted, emit
+        self._count = 0
+        disk.make_folder(folder)
+        for old in disk.matching(folder):
+            disk.unlink(old)
+
+    def segments(self, stream: Stream, resume: ResumePoint | None = None) -> Iterator[Segment]:
+        """The segments of a stream, or those after a resume point. Each is read only when it is asked for."""
         is_bytes = stream.name.startswith("<stdin")
-        spooled = _bytes_segments if is_bytes else _table_segments
-        for file in spooled(stream, source, folder, segment_bytes, wanted):
-            path = folder / f"{number:06d}-{file.tag}"
+        for file, point in self._of_bytes(stream) if is_bytes else self._of_tables(stream, resume):
+            path = self._folder / f"{self._count:06d}-{file.tag}"
             disk.replace(Path(file.path), path)
-            yield file._replace(path=str(path))
-            number += 1
+            yield Segment(file._replace(path=str(path)), point)
+            self._count += 1
 
-
-def _bytes_segments(
-    stream: Stream, source: Source, folder: Path, segment_bytes: int, wanted: RowsWanted
-) -> Iterator[SourceFile]:
-    head = stream.data.read(READ_BYTES)
-    suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
-    codec = CODECS[suffix] if suffix else None
-    raw = cast(BinaryIO, io.BufferedReader(_Continued(head, stream.data), READ_BYTES))
-    path = folder / "segment"
-    if source.format not in LINE_FORMATS:
-        size, tag = _write_all(raw, path)
-        yield SourceFile(str(path), size, tag, source.format, codec, stream.name)
-        return
-    whole = SourceFile(stream.name, len(head), "", source.format, codec, stream.name)
-    lines = _Lines(decompressed(whole, raw))
-    row = 0
-    while not lines.is_at_end:
+    def _of_bytes(self, stream: Stream) -> Iterator[Segment]:
+        source = self._source
+        head = stream.data.read(READ_BYTES)
+        suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
+        codec = CODECS[suffix] if suffix else None
+        raw = cast(BinaryIO, io.BufferedReader(_Continued(head, stream.data), READ_BYTES))
+        path = self._folder / "segment"
+        whole = SourceFile(stream.name, len(head), "", source.format, codec, stream.name)
         with reading(whole):
-            rows, size, tag = lines.write(path, segment_bytes, wanted())
-        yield SourceFile(str(path), size, tag, source.format, None, stream.name, row)
-        row += rows
+            cutter = _cutter(whole, source, head, raw)
+        if cutter is None:
+            size, tag = _write_all(raw, path, stream.name, self._emit)
+            yield Segment(whole._replace(path=str(path), size=size, tag=tag))
+            return
+        row = 0
+        while not cutter.is_at_end:
+            with reading(whole):
+                written = cutter.write(path, self._segment_bytes, self._wanted())
+            file = SourceFile(str(path), written.nbytes, written.digest, source.format, None, stream.name, row)
+            if row == 0:
+                _check_fields(file, source)
+            yield Segment(file)
+            row += written.rows
+
+    def _of_tables(self, stream: Stream, resume: ResumePoint | None) -> Iterator[Segment]:
+        empty = pa.table({name: pa.array([], pa.large_binary()) for name in self._source.fields})
+        batches = _as_tables(stream.data, self._source, self._wanted, resume)
+        row, skip = (resume.row, resume.row - resume.state_row) if resume is not None else (0, 0)
+        tables = _needed_tables(batches, stream, self._source)
+        for table in _chunks(tables, self._segment_bytes, empty, self._wanted, skip):
+            path = self._folder / "segment"
+            with disk.open_to_write(path) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table, max_chunksize=CHUNK_ROWS)
+            digest = xxhash.xxh3_128()
+            with disk.open_to_read(path) as raw:
+                while block := raw.read(READ_BYTES):
+                    digest.update(block)
+            size = path.stat().st_size
+            file = SourceFile(str(path), size, digest.hexdigest(), TABLE_FORMAT, None, stream.name, row)
+            row += table.num_rows
+            yield Segment(file, batches.resume_point(row) if isinstance(batches, DatasetTables) else None)
 
 
-def _write_all(raw: BinaryIO, path: Path) -> tuple[int, str]:
-    digest, size = xxhash.xxh3_128(), 0
+def _cutter(whole: SourceFile, source: Source, head: bytes, raw: BinaryIO) -> Cutter | BatchCutter | None:
+    """What cuts a stream of bytes into segments; None if it is one, as a whole. It begins with `head`, which `raw` has too."""
+    if source.format == "arrow":
+        return BatchCutter(raw, whole.shown) if whole.codec is None and can_cut_batches(head) else None
+    finder = finder_for(source)
+    if finder is None:
+        return None
+    return Cutter(decompressed(whole, raw), finder, has_header=source.format in FIELD_MARKS)
+
+
+def _check_fields(first: SourceFile, source: Source) -> None:
+    """Raise UsageError if the first segment has none of the chosen fields: neither would the others, to the end of the stream."""
+    if complaint := get_format(first.format).check_fields(first, source):
+        raise UsageError(complaint)
+
+
+def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:
+    digest, size, next_event = xxhash.xxh3_128(), 0, READ_BYTES
     with disk.open_to_write(path) as out:
         while data := raw.read(READ_BYTES):
             digest.update(data)
             out.write(data)
             size += len(data)
+            if size >= next_event:
+                emit(SavingStream(stream=name, bytes=size))
+                next_event = size + SAVING_BYTES
     return size, digest.hexdigest()
 
 
@@ -107,64 +166,11 @@ class _Continued(io.RawIOBase):
         return len(data)
 
 
-class _Lines:
-    """Cuts a stream of bytes after the first line that ends at or beyond a size, however the bytes arrive."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw, self._left = raw, b""
-        self.is_at_end = False
-
-    def write(self, path: Path, most_bytes: int, most_rows: int | None) -> tuple[int, int, str]:
-        """Write the next lines to a file: about `most_bytes`, at most `most_rows`. Returns rows, bytes and digest."""
-        digest, size, rows = xxhash.xxh3_128(), 0, 0
-        with disk.open_to_write(path) as out:
-            while True:
-                data, self._left = self._left or self._raw.read(READ_BYTES), b""
-                if not data:
-                    self.is_at_end = True
-                    break
-                end = _cut(data, most_bytes - size, None if most_rows is None else most_rows - rows)
-                part = data if end is None else data[:end]
-                digest.update(part)
-                out.write(part)
-                size, rows = size + len(part), rows + part.count(b"\n")
-                if end is not None:
-                    self._left = data[end:] or self._raw.read(READ_BYTES)
-                    self.is_at_end = not self._left
-                    break
-        return rows, size, digest.hexdigest()
-
-
-def _cut(data: bytes, most_bytes: int, most_rows: int | None) -> int | None:
-    """Where to cut: after the first line that ends at or beyond `most_bytes`, or after `most_rows`. None: not in here."""
-    end = data.find(b"\n", max(0, most_bytes - 1)) + 1 if most_bytes <= len(data) else 0
-    if most_rows is not None and data.count(b"\n", 0, end or len(data)) >= most_rows:
-        end = 0
-        for _ in range(max(1, most_rows)):
-            end = data.find(b"\n", end) + 1
-    return end or None
-
-
-def _table_segments(
-    stream: Stream, source: Source, folder: Path, segment_bytes: int, wanted: RowsWanted
-) -> Iterator[SourceFile]:
-    empty = pa.table({name: pa.array([], pa.large_binary()) for name in source.fields})
-    row = 0
-    for table in _chunks(_tables(stream, source, wanted), segment_bytes, empty, wanted):
-        path = folder / "segment"
-        with disk.open_to_write(path) as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table, max_chunksize=CHUNK_ROWS)
-        digest = xxhash.xxh3_128()
-        with disk.open_to_read(path) as raw:
-            while block := raw.read(READ_BYTES):
-                digest.update(block)
-        size = path.stat().st_size
-        yield SourceFile(str(path), size, digest.hexdigest(), TABLE_FORMAT, None, stream.name, row)
-        row += table.num_rows
-
-
-def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table, wanted: RowsWanted) -> Iterator[pa.Table]:
-    """Tables joined or cut to about `chunk_bytes`; `empty` if there is none, so that there is always one."""
+def _chunks(
+    tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table, wanted: RowsWanted, skip: int
+) -> Iterator[pa.Table]:
+    """Tables joined or cut to about `chunk_bytes`, without the first `skip` rows; `empty` if there is none, so that there is
+    always one."""
     parts: list[pa.Table] = []
     size = rows = 0
     has_rows = False
@@ -173,6 +179,11 @@ def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table, wante
         step = max(1, table.num_rows * chunk_bytes // max(table.nbytes, 1))
         for low in range(0, table.num_rows, step):
             part = table.slice(low, step)
+            if skip:  # the rows after these are cut as if they were there
+                skipped = min(skip, part.num_rows)
+                skip, part = skip - skipped, part.slice(skipped)
+                if not part.num_rows:
+                    continue
             parts.append(part)
             size, rows = size + part.nbytes, rows + part.num_rows
             most_rows = wanted()
@@ -185,10 +196,10 @@ def _chunks(tables: Iterable[pa.Table], chunk_bytes: int, empty: pa.Table, wante
         yield empty
 
 
-def _tables(stream: Stream, source: Source, wanted: RowsWanted) -> Iterator[pa.Table]:
-    """The tables of a stream. A stream that breaks off is an error of the input, not of the disk it is written to."""
+def _needed_tables(tables: Iterable[pa.Table], stream: Stream, source: Source) -> Iterator[pa.Table]:
+    """The columns that are read. A stream that breaks off is an error of the input, not of the disk it is written to."""
     try:
-        for table in _as_tables(stream.data, source, wanted):
+        for table in tables:
             yield _needed_columns(table, source)
     except OSError as error:
         if isinstance(error, InputError):
@@ -196,7 +207,9 @@ def _tables(stream: Stream, source: Source, wanted: RowsWanted) -> Iterator[pa.T
         raise InputError(f"{stream.name} broke off: {error}. Finished shards are kept; run the build again") from error
 
 
-def _as_tables(data: Any, source: Source, wanted: RowsWanted) -> Iterable[pa.Table]:
+def _as_tables(
+    data: Any, source: Source, wanted: RowsWanted, resume: ResumePoint | None
+) -> Iterable[pa.Table] | DatasetTables:
     if isinstance(data, pa.RecordBatch):
         return [pa.Table.from_batches([data])]
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
@@ -205,10 +218,8 @@ def _as_tables(data: Any, source: Source, wanted: RowsWanted) -> Iterable[pa.Tab
         return [data]
     if isinstance(data, pa.RecordBatchReader):
         return (pa.Table.from_batches([batch]) for batch in data)
-    if type(data).__module__.partition(".")[0] == "datasets":
-        rows = min(BATCH_ROWS, wanted() or BATCH_ROWS)
-        batches: Iterable[pa.Table] = data.with_format("arrow").iter(batch_size=rows)
-        return batches
+    if is_dataset(data):
+        return DatasetTables(data, min(BATCH_ROWS, wanted() or BATCH_ROWS), resume)
     if hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
         return [pa.table(data)]
     return _tables_of_strings(data, source.text_field, wanted)

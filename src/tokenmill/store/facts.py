@@ -139,6 +139,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
     trial = ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
     special = "ordinary text" if facts["options"].get("special_tokens") == "text" else "their ids"
+    hold = "holds" if facts["special_documents"] == 1 else "hold"
     columns = ", ".join(f"{column['name']} ({column['dtype']} per {column['per']})" for column in facts["columns"])
     documents = f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined"
     text = f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} per token"
@@ -160,7 +161,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokenizer", _tokenizer(facts)),
         (
             "special",
-            f"{facts['special_documents']:,} documents hold special tokens, encoded as {special}"
+            f"{some(facts['special_documents'], 'document')} {hold} special tokens, encoded as {special}"
             if facts["special_documents"]
             else "",
         ),

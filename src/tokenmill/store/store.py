@@ -198,7 +198,7 @@ class Store:
     def document_at(self, token: int) -> tuple[int, int]:
         """The document that a token of the stream belongs to, and the position of the token in it."""
         if not 0 <= token < self.num_tokens:
-            raise IndexError(f"token {token} of a store with {self.num_tokens} tokens")
+            raise IndexError(f"token {token} of a store with {some(self.num_tokens, 'token')}")
         shard = bisect_right(self.token_ends, token)
         ends, local = self.ends_of(shard), token - self.token_starts[shard]
         number = int(ends.searchsorted(local, "right"))
@@ -280,7 +280,7 @@ class Store:
             raise TypeError(f"documents are numbered: {shown(index)} is not a whole number or a slice") from None
         number += count if number < 0 else 0
         if not 0 <= number < count:
-            raise IndexError(f"document {index} of a store with {count} documents")
+            raise IndexError(f"document {index} of a store with {some(count, 'document')}")
         shard = int(np.searchsorted(self._document_ends, number, side="right"))
         before = int(self._document_ends[shard - 1]) if shard else 0
         return shard, number - before

@@ -109,7 +109,7 @@ class Format(ABC):
         size = file.size if self.hashes_columns else None
         option = self.digest_option(source)
         # The start of a file is read differently: a byte order mark is dropped, a JSON array is refused.
-        return Content([file.format, file.codec, file.name, piece.start == 0, size, bool(source.template), option])
+        return Content([file.format, file.codec, file.name, piece.is_first, size, bool(source.template), option])
 
 
 def remedy(source: Source) -> str:

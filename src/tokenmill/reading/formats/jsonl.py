@@ -42,7 +42,7 @@ class JsonlFormat(DelimitedFormat):
         return LONG_LINE
 
     def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
-        at_start = piece.start == 0
+        at_start = piece.is_first
 
         def parse(raw: Raw) -> Texts | None:
             nonlocal at_start

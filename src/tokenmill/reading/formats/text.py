@@ -47,7 +47,7 @@ class LinesFormat(DelimitedFormat):
     def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         delimiter, breaks = self._delimiter(source), self._breaks(source)
         long_text = _LongText(delimiter, breaks)
-        at_start = piece.start == 0  # nothing comes before the first document of a file
+        at_start = piece.is_first
 
         def parse(raw: Raw) -> Texts | None:
             nonlocal at_start
