@@ -29,6 +29,19 @@ _LENGTHS = struct.Struct("<II")  # bytes of JSON, number of byte strings
 _PIPE_BYTES = 1 << 20
 
 
+_runs_only_tokenmill = False
+
+
+def claim_process() -> None:
+    """Say that this process runs nothing but tokenmill: the command line, or a process started by tokenmill."""
+    global _runs_only_tokenmill
+    _runs_only_tokenmill = True
+
+
+def runs_only_tokenmill() -> bool:
+    return _runs_only_tokenmill
+
+
 class Message(NamedTuple):
     body: dict[str, Any]
     data: tuple[Any, ...] = ()  # bytes, or whatever has a buffer

@@ -265,9 +265,9 @@ def _run_tasks(
     results = Results(list(plan.tasks))
     emit(_planned_event(plan, tokenizer, executor))
     spot_check = results.spot_check = _spot_check(plan, results, tokenizer, executor.processes)
+    executor.begin(_task_context(plan, tokenizer), None if spot_check is None else spot_check.offer)
     if spot_check is not None and not executor.is_isolated:
         spot_check.load_ahead()
-    executor.begin(_task_context(plan, tokenizer), None if spot_check is None else spot_check.offer)
     emit(Started(source_bytes=_new_bytes(plan) if streams is None else 0))
 
     def note(task: Task, result: TaskResult) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tokenmill import __version__
+from tokenmill.child_process import claim_process
 from tokenmill.cli import bench, build, cache, completion, demo, estimate, info, pack, run, show, verify
 from tokenmill.cli.command_parser import CommandParser
 from tokenmill.errors import TokenmillError
@@ -48,6 +49,9 @@ def _orderly_end() -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    if arguments is None:
+        claim_process()
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy would start a thread per core, for what is not used here
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]

@@ -35,6 +35,7 @@ from tokenmill import errors
 from tokenmill.building.plan import Task
 from tokenmill.building.task import EncodedTask, TaskOptions, TaskRunner
 from tokenmill.building.task_context import CrashHistory, TaskContext
+from tokenmill.child_process import claim_process
 from tokenmill.encoding.encoder import EngineFailure
 from tokenmill.reading.formats import expect_crashes
 
@@ -121,6 +122,7 @@ def main(loaded: TaskRunner | errors.TokenmillError | None = None) -> NoReturn:
     """Work until the supervisor says stop, or is gone. A worker that was forked is given what was loaded before, or why not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor gets it too, and decides
     expect_crashes()
+    claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints is not a message
     worker = _WorkerProcess(out)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, offsets_of
+from tokenmill.encoding.engines.light_awkward import import_awkward, strings, values_and_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,23 +30,12 @@ class GigatokenEngine(Engine):
     def __init__(self, definition: Definition) -> None:
         import gigatoken
 
-        with ThreadPoolExecutor(
-            1
-        ) as loader:  # it needs no Python, so that other libraries are imported in the meantime
-            loading = loader.submit(gigatoken.Tokenizer.from_json, definition.engine_json)
-            import awkward
-        self._tokenizer = loading.result()
-        self._ak: Any = awkward
+        import_awkward(version(self.library))
+        self._tokenizer = gigatoken.Tokenizer.from_json(definition.engine_json)
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        ak = self._ak
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
-        content = ak.contents.NumpyArray(data, parameters={"__array__": "char"})
-        layout = ak.contents.ListOffsetArray(
-            ak.index.Index64(text_offsets(values)), content, parameters={"__array__": "string"}
-        )
-        result = self._tokenizer.encode_batch(ak.Array(layout), parallel=False).layout
-        return np.asarray(result.content.data), np.asarray(result.offsets.data)
+        return values_and_offsets(self._tokenizer.encode_batch(strings(data, text_offsets(values)), parallel=False))
 
 
 class FastokensEngine(Engine):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.child_process import claim_process
 from tokenmill.documents import text_bytes
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.engines import check_shape, make_engine
@@ -28,6 +29,7 @@ def main() -> None:
         out.flush()
 
     request = json.loads(sys.stdin.readline())
+    claim_process()
     try:
         definition = load_definition(Path(request["folder"]))
         assert definition is not None
