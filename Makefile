@@ -39,6 +39,7 @@ bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchm
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
 	$(BIN)/python -m benchmarks builds -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/builds.json $(BENCH)
 	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/engines.json $(BENCH)
+	$(BIN)/python -m benchmarks parsing $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/parsing.json $(BENCH)
 	$(BIN)/python -m benchmarks packing --trl .bench/trl/bin/python --output $(RESULTS)/packing.json $(BENCH)
 	$(BIN)/python -m benchmarks loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python --output $(RESULTS)/loading.json $(BENCH)
 	$(BIN)/python -m benchmarks cache -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/cache.json $(BENCH)

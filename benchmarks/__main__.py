@@ -49,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
     engines.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="tokenizers, named as for tokenmill build")
     _add_text(engines, "40MB", "text of each kind")
 
+    parsing = _add(commands, "parsing", _parsing, "ways to get the text out of JSON lines")
+    _add_text(parsing, "40MB", "lines of each kind")
+
     packing = _add(commands, "packing", _packing, "plans, a store of 10^12 tokens, and rows against numpy")
     packing.add_argument("--documents", type=count, default=10_000_000, help="documents to plan (10,000,000)")
     packing.add_argument("--large", action="store_true", help="100 million documents too")
@@ -101,6 +104,12 @@ def _engines(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[An
 
     size = parse_size(options.size, "size")
     return measure_engines(options.tokenizers, corpus_texts(options.corpus), size, options.rounds), engines_table
+
+
+def _parsing(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:
+    from benchmarks.parsing import measure_parsing, parsing_table
+
+    return measure_parsing(work, options.corpus, parse_size(options.size, "size"), options.rounds), parsing_table
 
 
 def _packing(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:

@@ -8,17 +8,21 @@ from pathlib import Path
 from tokenmill.demo_data import demo_globs, demo_tokenizer
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.reading import Piece, read, read_piece
+from tokenmill.reading import Piece, Source, read, read_piece
 
 
 def corpus_texts(inputs: list[str]) -> Iterator[str]:
     """The documents of the files given, then those of this Python installation."""
-    sources = [read(*inputs)] if inputs else []
-    for source in [*sources, read(*demo_globs(), format="text")]:
-        for file in source.files:
-            for texts in read_piece(Piece(file), source):
-                if not texts.unfinished:
-                    yield from texts.values.to_pylist()
+    if inputs:
+        yield from _texts(read(*inputs))
+    yield from _texts(read(*demo_globs(), format="text"))  # listing these takes seconds
+
+
+def _texts(source: Source) -> Iterator[str]:
+    for file in source.files:
+        for texts in read_piece(Piece(file), source):
+            if not texts.unfinished:
+                yield from texts.values.to_pylist()
 
 
 def first_texts(inputs: list[str], size: int) -> tuple[list[str], int]:

@@ -36,6 +36,11 @@ SECTIONS = {
         "Chinese ones. Bold: the choice of `auto`. *Refused*: the engine differs from the reference, or cannot load the\n"
         "tokenizer. The last column is the speed-up of `auto` over encoding one document at a time with `tokenizers`.",
     ),
+    "parsing": (
+        "JSON lines",
+        "`python -m benchmarks parsing`: the text of JSON lines as an Arrow array, on one core. *Arrow alone* checks nothing;\n"
+        "tokenmill proves that each line gave one document of valid UTF-8. The others make a Python string per document.",
+    ),
     "cache": (
         "Cache",
         "`python -m benchmarks cache`: 200 files, with the store in the cache. `encode_batch` is that of `tokenizers` on all\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -37,7 +38,12 @@ OPTIONS = {"shard_bytes": "8KB", "engine": "gigatoken", "progress": "quiet"}
 
 def templates() -> list[psutil.Process]:
     """The template of this process, if there is one."""
-    return [child for child in psutil.Process().children() if TEMPLATE in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess):  # another child that has ended
+            if TEMPLATE in child.cmdline():
+                found.append(child)
+    return found
 
 
 def build(corpus: Path, tokenizer_path: Path, out: Path, at_shard=lambda number: None, **options: object) -> tm.Store:
@@ -75,24 +81,16 @@ def test_a_template_has_one_thread(corpus, expected, tokenizer_path, tmp_path, e
 
 def test_a_template_that_is_killed(corpus, expected, tokenizer_path, tmp_path):
     """Its workers go on. For those that die afterwards, there is another template."""
-    killed: list[int] = []
+    orphans: list[psutil.Process] = []
 
     def kill(number: int) -> None:
         if number == 1:
+            orphans.extend(worker_processes())
             [template] = templates()
             template.kill()
-            template.wait()
-        if number in (2, 3) and (workers := worker_processes() or orphans(killed)):
-            workers[0].kill()
-
-    def orphans(_: list[int]) -> list[psutil.Process]:
-        return [process for process in psutil.process_iter() if is_orphan(process)]
-
-    def is_orphan(process: psutil.Process) -> bool:
-        try:
-            return TEMPLATE in process.cmdline() and os.getpgid(process.pid) == os.getpgid(0)
-        except (psutil.Error, OSError):
-            return False
+        elif number in (2, 3) and orphans:
+            with suppress(psutil.NoSuchProcess):
+                orphans.pop().kill()
 
     assert build(corpus, tokenizer_path, tmp_path / "store", kill).fingerprint == expected
 

@@ -85,7 +85,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None
     """Have every worker run some code before it begins."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site/sitecustomize.py").write_text(
-        f"import sys\nif 'tokenmill.building.executors.worker_template' in sys.orig_argv:\n    exec({code!r})\n"
+        "import sys\nif any(word.startswith('tokenmill.building.executors.worker') for word in sys.orig_argv):\n"
+        f"    exec({code!r})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(folder / "site"), prepend=os.pathsep)
 
@@ -457,7 +458,7 @@ def test_long_documents_among_short_ones(tmp_path, tokenizer_path, reference, mo
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     for module in ("long_document", "audit"):
         monkeypatch.setattr(f"tokenmill.building.{module}.WHOLE_BYTES", SMALL)
-    monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: _proved_rules(tokenizer.to_str()))
+    monkeypatch.setattr("tokenmill.encoding.encoder.cached_rules", _proved_rules)
     long, texts = "some words of a long text\n" * 40, {}
     bodies = ["short", long, long + "\udcff", "a quokka", long + "a quokka", "", "another quokka", "\udcff", "last"]
     (tmp_path / "in").mkdir()

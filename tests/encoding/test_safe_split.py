@@ -31,7 +31,7 @@ SMALL = 200  # what is "long" here, in bytes
 @pytest.fixture(autouse=True)
 def _quick_rules(monkeypatch):
     """Encoders cut where the quick check allows it. What the full check allows is tested by itself."""
-    monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: quick_rules(tokenizer.to_str()))
+    monkeypatch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +273,7 @@ def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     monkeypatch.setattr("tokenmill.building.long_document.WHOLE_BYTES", SMALL)
+    monkeypatch.setattr("tokenmill.building.long_document.PART_BYTES", SMALL)
 
 
 def build(source, tokenizer_path, out, **options):

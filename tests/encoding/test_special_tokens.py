@@ -206,7 +206,8 @@ def small(monkeypatch):
     """Make documents of some hundred bytes long ones."""
     monkeypatch.setattr("tokenmill.reading.formats.text.LONG_TEXT", SMALL)
     monkeypatch.setattr("tokenmill.building.long_document.WHOLE_BYTES", SMALL)
-    monkeypatch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: quick_rules(tokenizer.to_str()))
+    monkeypatch.setattr("tokenmill.building.long_document.PART_BYTES", SMALL)
+    monkeypatch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
 
 
 # Their ids: parse.
@@ -749,7 +750,7 @@ def in_parts(made) -> Callable[[str, str], Encoder]:
         bos, eos = ("<a>", "<c>") if name == "byte_level" else ("<s>", "</s>")
         found = tm.load_tokenizer(full, "reference", policy).encoder(full.token_to_id(bos), full.token_to_id(eos))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tokenmill.encoding.encoder.safe_rules", lambda tokenizer: quick_rules(tokenizer.to_str()))
+            patch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
             assert found.rules
         return found
 

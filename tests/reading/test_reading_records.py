@@ -109,3 +109,26 @@ def test_long_records_come_in_bounded_parts():
     raws = list(whole_records(io.BytesIO(data), b"\n", 0, None, 100, 1000))
     assert max(len(raw.data) for raw in raws) < 4000
     assert records(data, b"\n", [], 100, 1000) == [b"first", b"x" * 100_000, b"last"]
+
+
+class Trickle(io.BytesIO):
+    """A stream that gives a few bytes at a time, however many are asked for, as compressed streams may."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 7))
+
+    def readinto(self, buffer):
+        with memoryview(buffer)[:7] as few:
+            return super().readinto(few)
+
+
+@pytest.mark.parametrize("make_stream", [io.BytesIO, Trickle])
+@pytest.mark.parametrize("block_bytes", [5, 64, 1000])
+def test_records_of_all_lengths_through_one_buffer(make_stream, block_bytes):
+    """Long records make the buffer grow, and short ones after them find it in order."""
+    lengths = [0, 3, 900, 1, 1, 2500, 0, 40, 40, 7, 5000, *range(60)]
+    data = b"\n".join(bytes([97 + i % 26]) * length for i, length in enumerate(lengths)) + b"\n"
+    raws = list(whole_records(make_stream(data), b"\n", 0, None, block_bytes, 3000))
+    assert b"".join(raw.data for raw in raws) == data
+    assert sum(raw.part and raw.last for raw in raws) == 1
+    assert all(raw.data.endswith(b"\n") for raw in raws if raw.last)

@@ -14,6 +14,9 @@ from tokenmill.building.task_counts import PieceCounts
 from tokenmill.documents import Tokens, text_bytes, text_offsets
 from tokenmill.encoding.encoder import WHOLE_BYTES, LongDocument, TooLong
 
+# Bytes of a long document that are encoded in one call. Small, because a part may have to be encoded by the reference, which
+# takes hundreds of times its size in memory.
+PART_BYTES = 1 << 19
 NO_ENDS = np.empty(0, np.int64)
 
 
@@ -86,8 +89,12 @@ class LongDocuments:
         data = memoryview(value.view(pa.large_binary())[0].as_buffer())
         document = open_document.document
         try:
-            for start in range(0, 0 if open_document.refused else len(data), WHOLE_BYTES):
-                self._output.append(Tokens(document.feed(bytes(data[start : start + WHOLE_BYTES])), NO_ENDS))
+            while len(data) and not open_document.refused:
+                size = max(
+                    PART_BYTES, document.pending
+                )  # of text without a safe split, each part doubles what is looked at
+                self._output.append(Tokens(document.feed(bytes(data[:size])), NO_ENDS))
+                data = data[size:]
         except TooLong as error:
             self._writer.rollback(open_document.mark)
             open_document.refused = str(error)

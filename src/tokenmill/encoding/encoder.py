@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import check_shape, make_engine
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets
 from tokenmill.encoding.engines.guarded import guarded
-from tokenmill.encoding.safe_split import Rule, last_cut, safe_rules
+from tokenmill.encoding.safe_split import Rule, cached_rules, last_cut
 from tokenmill.errors import EncodingError
 from tokenmill.option_types import option_name
 
@@ -34,6 +34,14 @@ class TooLong(Exception):
 
 class EngineFailure(EncodingError):
     """An engine raised an exception, or panicked, on some documents."""
+
+
+class Encoded(NamedTuple):
+    """What an engine gave for some documents, and the largest of the ids; -1 if there are none."""
+
+    ids: Ids
+    offsets: Offsets
+    largest: int
 
 
 class Encoder:
@@ -67,8 +75,9 @@ class Encoder:
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
         """Encode whole documents. The result has every id, including `bos` and `eos`, in the dtype of the store."""
-        ids, offsets = self.run(values)
-        special = self.special_tokens.find(values, ids, offsets)
+        encoded = self.run(values)
+        special = self.special_tokens.find(values, encoded)
+        ids, offsets = encoded.ids, encoded.offsets
         if self.bos_id is None and self.eos_id is None:
             return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64), special)
         lengths = offsets[1:] - offsets[:-1]
@@ -108,11 +117,9 @@ class Encoder:
         """Where documents can be split, whatever the engine. Empty unless the tokenizer.json defines the ids."""
         if self._definition.reference != "tokenizers":
             return []
-        import tokenizers
+        return cached_rules(self._definition.engine_json)
 
-        return safe_rules(tokenizers.Tokenizer.from_str(self._definition.engine_json))
-
-    def run(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
+    def run(self, values: pa.LargeStringArray) -> Encoded:
         """Call the engine. Raises EngineFailure if it fails, EncodingError if its result cannot be right."""
         try:
             ids, offsets = self.engine.encode(values)
@@ -124,12 +131,13 @@ class Encoder:
                 f"{self.engine.name} failed on some of {len(values)} documents: {type(error).__name__}: {error}."
                 f" Worker processes can find and quarantine such a document: use {option_name('workers', 1)} or more"
             ) from error
-        if len(ids) and int(ids.max()) >= self.vocab_size:
+        largest = int(ids.max()) if len(ids) else -1
+        if largest >= self.vocab_size:
             raise EncodingError(
-                f"{self.engine.name} gave id {int(ids.max())}, outside the vocabulary of {self.vocab_size}"
+                f"{self.engine.name} gave id {largest}, outside the vocabulary of {self.vocab_size}"
                 f" ({self.dtype} ids): the tokenizer file is inconsistent; nothing was stored"
             )
-        return ids, offsets
+        return Encoded(ids, offsets, largest)
 
 
 class LongDocument:
@@ -144,6 +152,11 @@ class LongDocument:
         self._tail = b""  # the end of the text encoded so far: the name of a special token may start there
         self._started = False
         self.special = False
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for a safe split."""
+        return len(self._pending)
 
     def feed(self, data: bytes) -> npt.NDArray[np.unsignedinteger]:
         """Add the next part of the document. Returns the ids that are final."""
@@ -164,10 +177,11 @@ class LongDocument:
     def _encode(self, text: bytes, end: int, *, is_last: bool) -> npt.NDArray[np.unsignedinteger]:
         """Encode text[:end]. What follows is a space that the tokenizer adds by itself before the next part."""
         encoder = self._encoder
-        ids, offsets = encoder.run(_one_document(text[:end]))
+        encoded = encoder.run(_one_document(text[:end]))
+        ids = encoded.ids
         searched = self._tail + text
         self._tail = searched[max(0, len(searched) - encoder.special_tokens.reach) :]
-        self.special |= len(encoder.special_tokens.find(_one_document(searched), ids, offsets)) > 0
+        self.special |= len(encoder.special_tokens.find(_one_document(searched), encoded)) > 0
         if not self._started and not len(ids) and not is_last:
             return ids.astype(encoder.dtype)  # it is not known yet whether the document starts with bos
         has_bos = len(ids) > 0 and int(ids[0]) == encoder.bos_id
@@ -178,7 +192,7 @@ class LongDocument:
 
 
 class _SpecialIds:
-    """Finds documents with special tokens by id. These ids are at the ends of a vocabulary, so min and max usually suffice."""
+    """Finds documents with special tokens by id. These are at the ends of a vocabulary, so min and max usually suffice."""
 
     reach = 0
 
@@ -188,8 +202,9 @@ class _SpecialIds:
         self._is_special = np.zeros(vocab_size, bool)
         self._is_special[list(ids)] = True
 
-    def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
-        if not len(ids) or (int(ids.min()) > self._low and int(ids.max()) < self._high):
+    def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
+        ids, offsets, largest = encoded
+        if not len(ids) or (largest < self._high and (self._low < 0 or int(ids.min()) > self._low)):
             return np.empty(0, np.int64)
         return np.unique(np.searchsorted(offsets, np.flatnonzero(self._is_special[ids]), "right") - 1)
 
@@ -203,8 +218,8 @@ class _SpecialNames:
         self._starts = {name[:2] for name in encoded}
         self._pattern = re.compile(b"|".join(map(re.escape, encoded)) or rb"(?!)")
 
-    def find(self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets) -> Offsets:
-        del ids, offsets
+    def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
+        del encoded
         bounds = text_offsets(values)
         raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
         documents: list[int] = []

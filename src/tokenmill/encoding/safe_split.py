@@ -17,6 +17,7 @@ stands for it. That is a rule with `drop`, proved in the same way.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from itertools import product
 from typing import Any
 
 from tokenmill.encoding.tokenizer_json import steps_before_model
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
+VERSION = 1  # of what is proved: rules in the cache hold for the version they were proved with
 _ALPHABET = ("a", "Z", "7", " ", "\n", "\r", "\t", ".", "'", "_", "中", "é", "\u0301", "👍")
 # Kinds of normalizers and pre-tokenizers that depend only on a character and its neighbours.
 _LOCAL = frozenset({
@@ -45,6 +48,20 @@ class Rule:
     def pattern(self) -> re.Pattern[bytes]:
         """Matches in UTF-8: two ASCII letters, the white space, an ASCII letter."""
         return re.compile(rb"[A-Za-z][A-Za-z](?=" + self.space.encode() + rb"[A-Za-z])")
+
+
+def cached_rules(tokenizer_json: str) -> list[Rule]:
+    """The rules proved for a tokenizer.json. To prove them takes a second and much memory, so they are cached."""
+    import tokenizers
+
+    key = hashlib.sha256(f"{VERSION} {tokenizers.__version__} {tokenizer_json}".encode()).hexdigest()[:32]
+    path = cache_folder() / "splits" / f"{key}.json"
+    cached = read_cached(path)
+    if cached is not None:
+        return [Rule(space, drop) for space, drop in cached["rules"]]
+    rules = safe_rules(tokenizers.Tokenizer.from_str(tokenizer_json))
+    write_cached(path, {"rules": [[rule.space, rule.drop] for rule in rules]})
+    return rules
 
 
 def safe_rules(tokenizer: Any) -> list[Rule]:

@@ -30,18 +30,17 @@ def whole_records(
 
     A record longer than `long_bytes` comes in parts, which bounds the memory.
     """
-    position, buffer = record_start(stream, delimiter, start, block_bytes) if start else (0, b"")
-    window = _Window(stream, delimiter, block_bytes, position, buffer)
+    position, begun = record_start(stream, delimiter, start, block_bytes) if start else (0, b"")
+    window = _Window(stream, delimiter, block_bytes, position, begun)
     while stop is None or window.position < stop:
         end = window.records_end(stop)
         if end:
-            yield Raw(window.buffer[:end])
-            window.advance(end)
-        elif len(window.buffer) > max(long_bytes, len(delimiter)):
+            yield Raw(window.take(end))
+        elif window.size > max(long_bytes, len(delimiter)):
             yield from _long_record(window)
-        if window.at_end and not window.buffer:
+        if window.at_end and not window.size:
             return
-        if not end or len(window.buffer) < block_bytes:
+        if not end or window.size < block_bytes:
             window.fill()
 
 
@@ -77,52 +76,68 @@ def count_records(stream: BinaryIO, delimiter: bytes, stop: int, block_bytes: in
 
 
 class _Window:
-    """The bytes of a stream that are in memory: `buffer`, which starts at `position`."""
+    """The bytes of a stream that are in memory: the first `size` of `buffer`, which starts at `position` of the stream.
 
-    def __init__(self, stream: BinaryIO, delimiter: bytes, block_bytes: int, position: int, buffer: bytes) -> None:
+    The buffer is used again for every block, because fresh memory costs page faults.
+    """
+
+    def __init__(self, stream: BinaryIO, delimiter: bytes, block_bytes: int, position: int, begun: bytes) -> None:
         self.stream, self.delimiter, self.block_bytes = stream, delimiter, block_bytes
-        self.position, self.buffer, self.at_end = position, buffer, False
-        self.last_delimiter = bytes.rfind if splittable(delimiter) else _last_from_left
+        self.position, self.buffer, self.size, self.at_end = position, bytearray(begun), len(begun), False
+        self.last_delimiter = bytearray.rfind if splittable(delimiter) else _last_from_left
 
     def fill(self) -> None:
-        """Read at least a block. Doubles the buffer, so a record longer than a block takes linear time."""
-        fresh = self.stream.read(max(self.block_bytes, len(self.buffer)))
-        self.at_end = not fresh
-        self.buffer = self.buffer + fresh if self.buffer else fresh
+        """Read a block, or as much as is held already: so a record longer than a block takes linear time."""
+        wanted = max(self.block_bytes, self.size)
+        if len(self.buffer) < self.size + wanted:  # it grows by what there is, which is little for a small file
+            fresh = self.stream.read(wanted)
+            self.buffer[self.size :] = fresh
+            count = len(fresh)
+        else:
+            with memoryview(self.buffer) as view, view[self.size : self.size + wanted] as free:
+                count = self.stream.readinto(free)  # type: ignore[attr-defined]
+        self.at_end = not count
+        self.size += count
 
-    def advance(self, count: int) -> None:
-        """Drop the first `count` bytes. Called once they were used: freeing a block earlier costs page faults."""
-        self.buffer = self.buffer[count:]
+    def take(self, count: int) -> bytes:
+        """The first `count` bytes, which the window then holds no more."""
+        with memoryview(self.buffer) as view:
+            taken = bytes(view[:count])
+            view[: self.size - count] = view[count : self.size]
+        self.size -= count
         self.position += count
+        if len(self.buffer) > 4 * max(self.block_bytes, self.size):  # after a very long record
+            del self.buffer[self.size :]
+        return taken
+
+    def find(self, start: int = 0) -> int:
+        """Where the first delimiter is, from `start` on; -1 if there is none."""
+        return self.buffer.find(self.delimiter, start, self.size)
 
     def records_end(self, stop: int | None) -> int:
-        """Where the last whole record that starts before `stop` ends in `buffer`; 0 if that is not known yet."""
-        reach = len(self.buffer) if stop is None else min(len(self.buffer), stop - self.position)
+        """Where the last whole record that starts before `stop` ends in the window; 0 if that is not known yet."""
+        reach = self.size if stop is None else min(self.size, stop - self.position)
         cut = self.last_delimiter(self.buffer, self.delimiter, 0, reach)
         if cut < 0:  # the record that straddles `stop` belongs to this range
-            cut = self.buffer.find(self.delimiter, max(0, reach - len(self.delimiter) + 1))
+            cut = self.find(max(0, reach - len(self.delimiter) + 1))
         if cut >= 0:
             return cut + len(self.delimiter)
-        return len(self.buffer) if self.at_end else 0
+        return self.size if self.at_end else 0
 
 
 def _long_record(window: _Window) -> Iterator[Raw]:
     """The record that starts where the window does, in parts."""
     overlap = len(window.delimiter) - 1  # a delimiter may straddle two reads
     while True:
-        end = max(0, len(window.buffer) - overlap)
-        yield Raw(window.buffer[:end], part=True, last=False)
-        window.advance(end)
+        yield Raw(window.take(max(0, window.size - overlap)), part=True, last=False)
         window.fill()
-        cut = window.buffer.find(window.delimiter)
+        cut = window.find()
         if cut >= 0 or window.at_end:
-            end = cut + len(window.delimiter) if cut >= 0 else len(window.buffer)
-            yield Raw(window.buffer[:end], part=True)
-            window.advance(end)
+            yield Raw(window.take(cut + len(window.delimiter) if cut >= 0 else window.size), part=True)
             return
 
 
-def _last_from_left(buffer: bytes, delimiter: bytes, start: int, stop: int) -> int:
+def _last_from_left(buffer: bytearray, delimiter: bytes, start: int, stop: int) -> int:
     """The last delimiter as a reader from the left finds it, for a delimiter that may overlap itself."""
     pieces = buffer[start:stop].split(delimiter)
     return -1 if len(pieces) == 1 else stop - len(pieces[-1]) - len(delimiter)

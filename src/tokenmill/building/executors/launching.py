@@ -189,14 +189,15 @@ class Template:
 class Launcher:
     """Starts worker processes, and tells each the context of the build.
 
-    `selector` is that of the caller: when it shows the launcher as its data, `read_answer` has something to read.
+    `selector` is that of the caller: when it shows the launcher as its data, `read_answer` has something to read. `count` is how
+    many workers there are at a time: a single one is not forked, because a template would only take memory beside it.
     """
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(self, selector: selectors.BaseSelector, count: int) -> None:
         self._selector = selector
         self._context: TaskContext | None = None
         self._template: Template | None = None
-        self._forks = can_fork()
+        self._forks = can_fork() and count > 1
         self._waiting: list[WorkerProcess] = []  # that are not started yet, or have no context yet
         self._deaths = 0
 

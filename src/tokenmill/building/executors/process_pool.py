@@ -51,7 +51,7 @@ class ProcessPool:
         self.processes = count
         self._memory, self._emit = memory, emit
         self._selector = selectors.DefaultSelector()
-        self._launcher = Launcher(self._selector)
+        self._launcher = Launcher(self._selector, count)
         self._supervisor = Supervisor(count, self, emit)
 
     def start(self) -> None:

@@ -22,7 +22,7 @@ from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHUNK = 1 << 17  # bytes looked at together; they and what is computed from them stay in the cache of a core
+CHUNK = 1 << 18  # bytes looked at together; they and what is computed from them stay in the cache of a core
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, sorted
 
@@ -98,7 +98,8 @@ class GuardedEngine(Engine):
         for low, high in ranges:
             self._is_guarded[low : high + 1] = True
         self._first_two = _first_two_bytes(ranges)
-        self._first_bytes = merged((int(byte), int(byte)) for byte in np.unique(np.flatnonzero(self._first_two) >> 8))
+        self._is_first = self._first_two.reshape(256, 256).any(axis=1)
+        self._lowest = int(self._is_first.argmax())
         self._ascii = [byte for low, high in ranges for byte in range(low, min(high, 0x7F) + 1)]
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
@@ -123,12 +124,12 @@ class GuardedEngine(Engine):
         """The documents with a guarded character.
 
         This looks at every byte of the corpus, so it must cost next to nothing: text that is mostly ASCII is passed over in
-        one comparison, most other scripts in a few, and of what is left the first two bytes are usually enough.
+        one comparison, most other scripts by their first byte, and of what is left the first two bytes are usually enough.
         """
         bounds = text_offsets(values)
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
         positions = [np.empty(0, np.int64), *(np.flatnonzero(data == byte) for byte in self._ascii)]
-        if self._first_bytes and len(data):
+        if self._is_first.any() and len(data):
             at = np.concatenate([self._starts(data[low : low + CHUNK]) + low for low in range(0, len(data), CHUNK)])
             at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1))]
             positions += [these[self._is_guarded[points]] for these, points in _code_points(data, at)]
@@ -136,13 +137,8 @@ class GuardedEngine(Engine):
 
     def _starts(self, data: npt.NDArray[np.uint8]) -> Offsets:
         """Where there may be the first byte of a guarded character beyond ASCII."""
-        at = np.flatnonzero(data >= self._first_bytes[0][0])
-        if len(at) < len(data) // 50:
-            return at
-        possible = np.zeros(len(data), bool)
-        for low, high in self._first_bytes:
-            possible |= (data - np.uint8(low)) <= high - low  # in one comparison: smaller bytes wrap around
-        return np.flatnonzero(possible)
+        at = np.flatnonzero(data >= self._lowest)
+        return at if len(at) < len(data) // 50 else at[self._is_first.take(data.take(at))]
 
 
 def _first_two_bytes(ranges: Ranges) -> npt.NDArray[np.bool_]:
