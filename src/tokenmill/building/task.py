@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from tokenmill.store.shard import ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
 WARM_UP_SECONDS = 0.05
+PRELOAD_MEMORY = 1 << 30  # bytes that a worker may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +122,20 @@ class TaskRunner:
         self._journal = Journal(Path(context.journals), context.reading_key, context.listed_at)
 
     def warm_up(self) -> None:
-        """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words."""
-        until = time.monotonic() + WARM_UP_SECONDS
-        for text in source_texts():
-            with suppress(EncodingError):
-                self._encoder.encode(pa.array([text], pa.large_string()))
-            if time.monotonic() > until:
-                return
+        """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words.
+
+        If there is memory enough, what only some documents need is loaded too. No thread is left when this returns.
+        """
+        memory = self.context.memory
+        with ThreadPoolExecutor(1) as loader:
+            if memory is None or memory > PRELOAD_MEMORY:
+                loader.submit(self._encoder.engine.preload)
+            until = time.monotonic() + WARM_UP_SECONDS
+            for text in source_texts():
+                with suppress(EncodingError):
+                    self._encoder.encode(pa.array([text], pa.large_string()))
+                if time.monotonic() > until:
+                    return
 
     def encode(self, task: Task, options: TaskOptions) -> EncodedTask:
         """Everything but making the shard durable. Memory and special tokens are handled as the context says."""

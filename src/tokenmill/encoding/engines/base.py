@@ -83,6 +83,9 @@ class Engine(ABC):
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         """Return the ids of all documents concatenated, and len(values) + 1 offsets into them."""
 
+    def preload(self) -> None:  # noqa: B027
+        """Load what would otherwise be loaded when it is first needed. Called from another thread than `encode`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
