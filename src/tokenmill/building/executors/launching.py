@@ -24,7 +24,7 @@ from typing import IO, Any
 from tokenmill.building.executors.worker_template import HAS_THREADS, MESSAGE_BYTES
 from tokenmill.building.task_context import TaskContext
 from tokenmill.encoding.engines import engine_traits
-from tokenmill.encoding.engines.base import ONE_THREAD
+from tokenmill.encoding.engines.base import WORKER_ENVIRONMENT
 from tokenmill.errors import BuildError
 
 KILLED = -signal.SIGKILL
@@ -33,7 +33,7 @@ DEATHS_BY_KILL = 30  # the same, killed from outside
 ANSWER_SECONDS = 10.0  # for a template to say how a worker ended
 STDERR_BYTES = 4000  # of the standard error of a process that are kept for an error message
 # One thread: Arrow's second allocator, which is not used, would start one.
-TEMPLATE_ENVIRONMENT = {**ONE_THREAD, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+TEMPLATE_ENVIRONMENT = {**WORKER_ENVIRONMENT, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def can_fork() -> bool:
@@ -60,7 +60,7 @@ class WorkerProcess:
         """Start it as a process of its own."""
         command = [sys.executable, "-P", "-m", "tokenmill.building.executors.worker"]
         stdin, stdout, stderr = self.its_ends
-        environment = {**ONE_THREAD, **os.environ}  # what the user has set takes precedence
+        environment = {**WORKER_ENVIRONMENT, **os.environ}  # what the user has set takes precedence
         self._process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment)
         self._close_its_ends()
 

@@ -26,7 +26,7 @@ Offsets = npt.NDArray[np.int64]
 BATCH_BYTES = 2 << 20
 # One thread per process, because a build runs one worker process per core. Values set by the user take precedence.
 # The C library keeps memory that was freed: a block needs as much as the one before, and fresh pages cost a tenth of the time.
-ONE_THREAD = {
+WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "TOKENIZERS_PARALLELISM": "false",

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.documents import text_array
-from tokenmill.encoding.engines.base import BATCH_BYTES, ONE_THREAD, offsets_of
+from tokenmill.encoding.engines.base import BATCH_BYTES, WORKER_ENVIRONMENT, offsets_of
 from tokenmill.encoding.selection.verdicts import Encoded
 
 TIMEOUT = 120.0  # seconds for one request; after that the engine counts as hung
@@ -43,7 +43,7 @@ class Trial:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**ONE_THREAD, **os.environ, **environment},
+            env={**WORKER_ENVIRONMENT, **os.environ, **environment},
         )
         self._buffer = b""
         self._failure = ""
