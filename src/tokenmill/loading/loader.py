@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ import numpy as np
 from tokenmill.display import html_table, one_line
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.convert import converter_for
-from tokenmill.loading.order import Numbers
-from tokenmill.loading.samples import Samples, Span
+from tokenmill.loading.samples import PreparedSamples, Samples, Span
 from tokenmill.option_types import whole_number
 from tokenmill.options import LoadArguments
 
@@ -28,8 +27,8 @@ DATA_PARTS = {
     "split": "another split",
     "mixture": "other sources or weights of the mixture",
 }
-NOT_STACKED = {"document_mask", "attention_mask_4d", "cu_seqlens"}  # arrays that are made for one batch at a time
-ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # small batches are made together, up to this size
+ROWS_FOUND_AT_ONCE, TOKENS_FOUND_AT_ONCE = 256, 1 << 20  # rows of several batches are found together, up to this size
+ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # the thread that prefetches makes small batches together, up to this size
 
 
 class Loader:
@@ -102,29 +101,59 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self.check_rank()
-        spans = self.spans()
-        groups = iter(lambda: list(islice(spans, self._at_once)), [])
-        in_turn = (pair for group in groups for pair in zip(group, self._make_group(group), strict=False))
-        for span, batch in self._make_ahead(groups) if self.prefetch else in_turn:
+        for span, batch in self._made_ahead() if self.prefetch else self._made(self.spans()):
             if isinstance(batch, Exception):
                 raise batch
             self.seen = span.stop
             yield batch
 
-    def _make_ahead(self, groups: Iterator[list[Span]]) -> Iterator[tuple[Span, Any]]:
-        """Batches made on a thread, ahead of the training step."""
+    def _made(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Any]]:
+        """Batches, each made when it is taken. The rows of several are found together, of more and more: the first batch does
+        not wait for others."""
+        most = min(ROWS_FOUND_AT_ONCE, TOKENS_FOUND_AT_ONCE // self.samples.seq_len) // self.batch_size
+        at_once = 1
+        while group := list(islice(spans, at_once)):
+            at_once = max(1, min(2 * at_once, most))
+            parts = [self._part(span) for span in group]
+            try:
+                rows = self._prepared(parts)
+            except Exception:
+                if len(group) == 1:
+                    raise
+                for span in group:  # those before the one that fails can be made
+                    yield from self._made(iter([span]))
+                continue
+            ends = list(accumulate(map(len, parts)))
+            for span, low, high in zip(group, [0, *ends], ends, strict=False):
+                yield span, self._converted(rows.arrays(low, high))
+
+    def _made_ahead(self) -> Iterator[tuple[Span, Any]]:
+        """Batches made on a thread, ahead of the training step, several small ones at a time."""
+        made = self._made(self.spans())
+        at_once = max(1, min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size)
+
+        def make_some() -> list[tuple[Span, Any]]:
+            """The next batches. If one of them fails, those before it, then the exception."""
+            some: list[tuple[Span, Any]] = []
+            try:
+                for pair in islice(made, at_once):
+                    some.append(pair)
+            except Exception as error:
+                some.append((Span(0, 0), error))
+            return some
+
         thread = ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load")
-        waiting: deque[tuple[list[Span], Future[list[Any]]]] = deque()
+        waiting: deque[Future[list[tuple[Span, Any]]]] = deque()
         try:
             while True:
-                while (len(waiting) - 1) * self._at_once < self.prefetch and (group := next(groups, None)):
-                    waiting.append((group, thread.submit(self._make_group, group)))
-                if not waiting:
+                while (len(waiting) - 1) * at_once < self.prefetch:
+                    waiting.append(thread.submit(make_some))
+                some = waiting.popleft().result()
+                if not some:
                     return
-                group, future = waiting.popleft()
-                yield from zip(group, future.result(), strict=False)
+                yield from some
         finally:
-            for _, future in waiting:
+            for future in waiting:
                 future.cancel()
             thread.shutdown()
 
@@ -218,37 +247,21 @@ class Loader:
 
     def make_batch(self, span: Span) -> Any:
         """This rank's part of a global batch."""
-        return self._converted(self.samples.take(self._places(span)))
+        part = self._part(span)
+        return self._converted(self._prepared([part]).arrays(0, len(part)))
 
-    def _make_group(self, group: list[Span]) -> list[Any]:
-        """Several batches together, as parts of the same arrays: small batches cost more in calls than in tokens.
-
-        If one of them fails, the result is the batches before it, then the exception.
-        """
-        try:
-            if len(group) == 1:
-                return [self.make_batch(group[0])]
-            places = [self._places(span) for span in group]
-            arrays = self.samples.take(np.concatenate(places, axis=-1))
-        except Exception as error:
-            return [error] if len(group) == 1 else list(chain.from_iterable(self._make_group([span]) for span in group))
-        ends = np.cumsum([each.shape[-1] for each in places]).tolist()
-        return [
-            self._converted({name: value[low:high] for name, value in arrays.items()})
-            for low, high in zip([0, *ends], ends, strict=False)
-        ]
-
-    @property
-    def _at_once(self) -> int:
-        """Batches that are made together: more than one only if every array has one entry per row."""
-        stackable = not self.samples.buckets and NOT_STACKED.isdisjoint(self.samples.row_format.fields)
-        at_once = min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size
-        return max(1, at_once) if stackable else 1
-
-    def _places(self, span: Span) -> Numbers:
-        count = span.stop - span.start
+    def _part(self, span: Span) -> range:
+        """The samples of a global batch that are this rank's."""
+        count, start = span.stop - span.start, span.start
         low, high = count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size
-        return self.samples.places(span.start + low, span.start + high)
+        return range(start + low, start + high)
+
+    def _prepared(self, parts: list[range]) -> PreparedSamples:
+        """The rows of these samples, part after part."""
+        if self.world_size == 1:  # consecutive batches are consecutive samples
+            return self.samples.prepared(self.samples.places(parts[0].start, parts[-1].stop))
+        places = [self.samples.places(part.start, part.stop) for part in parts]
+        return self.samples.prepared(np.concatenate(places, axis=-1))
 
     def check_rank(self) -> None:
         """Raise a UsageError if the rank has changed, as it does for a loader made before torch.distributed was initialised."""

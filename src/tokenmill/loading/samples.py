@@ -13,7 +13,7 @@ from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.order import Numbers, Order
 from tokenmill.packing import View
 from tokenmill.packing.hashing import splitmix64
-from tokenmill.packing.rows import Arrays
+from tokenmill.packing.rows import Arrays, PreparedRows
 
 
 class Span(NamedTuple):
@@ -51,7 +51,6 @@ class ViewSamples:
     def __init__(self, view: View, seed: int, *, shuffle: bool) -> None:
         self.data = self.view = view
         self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view.row_format
-        self.buckets = bool(view.layout.buckets)  # whether rows have several widths
         self.order = Order(len(view), seed, shuffle=shuffle)
 
     @cached_property
@@ -67,9 +66,9 @@ class ViewSamples:
         """The places of samples `start` to `stop`, along the last axis."""
         return self.order.rows(start, stop)
 
-    def take(self, places: Numbers) -> Arrays:
-        """The rows at these places, stacked."""
-        return self.view.rows(places)
+    def prepared(self, places: Numbers) -> PreparedRows:
+        """The rows at these places."""
+        return self.view.prepared(places)
 
     def epochs(self, samples: int) -> dict[str, float]:
         """The epochs of each source after this many samples."""
@@ -84,7 +83,6 @@ class MixtureSamples:
         self.views = list(mixture.views.values())
         first = self.views[0]
         self.fingerprint, self.seq_len, self.row_format = mixture.fingerprint, first.seq_len, first.row_format
-        self.buckets = False
         self.orders = [
             Order(len(view), _source_seed(seed, name), shuffle=shuffle) for name, view in mixture.views.items()
         ]
@@ -107,18 +105,33 @@ class MixtureSamples:
             rows[mine] = self.orders[source].rows(first, first + len(mine))
         return np.stack((sources, rows))
 
-    def take(self, places: Numbers) -> Arrays:
-        sources, rows = places
-        parts: list[tuple[Any, Arrays]] = []
-        for source in np.unique(sources).tolist():
+    def prepared(self, places: Numbers) -> PreparedMixture:
+        return PreparedMixture(self.views, *places)
+
+
+class PreparedMixture:
+    """Rows of several views, with the methods of PreparedRows."""
+
+    def __init__(self, views: list[View], sources: Numbers, rows: Numbers) -> None:
+        self.width = views[0].seq_len
+        self.parts = []  # the places of the rows of each view, and these rows
+        for source in np.unique(sources).tolist() or [0]:
             mine = np.flatnonzero(sources == source)
-            parts.append((mine, self.views[source].rows(rows[mine])))
-        if len(parts) <= 1:
-            return parts[0][1] if parts else self.views[0].rows([])
-        return {name: _joined(name, parts, len(rows), self.seq_len) for name in parts[0][1]}
+            self.parts.append((mine, views[source].prepared(rows[mine])))
+
+    def arrays(self, low: int, high: int) -> Arrays:
+        made: list[tuple[Numbers, Arrays]] = []
+        for mine, rows in self.parts:
+            first, last = mine.searchsorted((low, high)).tolist()
+            if last > first:
+                made.append((mine[first:last] - low, rows.arrays(first, last)))
+        if len(made) <= 1:
+            return made[0][1] if made else self.parts[0][1].arrays(0, 0)
+        return {name: _joined(name, made, high - low, self.width) for name in made[0][1]}
 
 
 Samples = ViewSamples | MixtureSamples
+PreparedSamples = PreparedRows | PreparedMixture
 
 
 def _source_seed(seed: int, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from tokenmill.packing.layout import Layout
 from tokenmill.packing.plan_file import RowPlan
 from tokenmill.packing.strategies import CONTINUED, CONTINUES, stream_rows
 from tokenmill.store.store import Store
-from tokenmill.store.stream import ends_within, spread
+from tokenmill.store.stream import DOCUMENTS_AT_ONCE, SHARDS_AT_ONCE, ends_within, spread
 
 ROWS_AT_ONCE = 1024
+ROWS_IN_TABLE = 1 << 20  # 8 MB
 
 
 class Stretches(NamedTuple):
@@ -29,10 +31,10 @@ class Stretches(NamedTuple):
 
 
 class RowPieces(NamedTuple):
-    """The part of each document in each row, as positions in the flattened batch: row after row, `width` positions each."""
+    """The part of each document in each row."""
 
     rows: Numbers
-    places: Numbers
+    begins: Numbers  # counted from the first token of the row
     lengths: Numbers
     in_rows: Numbers  # pieces of each row
 
@@ -40,7 +42,7 @@ class RowPieces(NamedTuple):
 class StreamRows:
     """Rows cut from a stream: the whole store, or the ranges of it that a plan lists.
 
-    `index` holds valid row numbers, `places` the flat position of the first token of each row.
+    `index` holds valid row numbers.
     """
 
     def __init__(self, store: Store, layout: Layout, plan: RowPlan | None) -> None:
@@ -81,20 +83,44 @@ class StreamRows:
         lengths = np.minimum(end, (first + filled)[rows]) - begin_here
         return Stretches(rows, self.columns["runs"].take(runs) + begin_here - begin, lengths, filled)
 
-    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
-        starts, stops = stretches.starts, stretches.starts + stretches.lengths
-        begins = _flat_places(stretches, places)
-        counts, ends = ends_within(self.store, starts, stops)
-        inner = ends + np.repeat(begins - starts, counts)
-        borders = np.sort(np.concatenate((begins, inner[ends < np.repeat(stops, counts)])))
-        # An empty document ends where the one before it does.
-        borders = borders[np.append(True, borders[1:] != borders[:-1])[: len(borders)]]
-        rows = places.searchsorted(borders, "right") - 1
-        in_rows = np.bincount(rows, minlength=len(places))
-        lengths = np.append(borders[1:], 0)[: len(borders)] - borders
+    def pieces(self, stretches: Stretches) -> RowPieces:
+        # All pieces together, as positions in rows that are laid out one after the other.
+        starts, width = stretches.starts, self.layout.seq_len
+        first = stretches.rows * width + _begins(stretches)
+        counts, ends = self._ends_inside(starts, stretches.lengths)
+        borders = np.concatenate((first, ends + np.repeat(first - starts, counts)))
+        borders.sort()
+        if not (distinct := borders[1:] != borders[:-1]).all():  # an empty document ends where the one before it does
+            borders = np.concatenate((borders[:1], borders[1:][distinct]))
+        rows = borders // width
+        begins = borders - rows * width
+        in_rows = np.bincount(rows, minlength=len(stretches.filled))
+        lengths = np.empty_like(borders)
+        np.subtract(borders[1:], borders[:-1], out=lengths[:-1])
         last = np.cumsum(in_rows) - 1
-        lengths[last] = places + stretches.filled - borders[last]
-        return RowPieces(rows, borders, lengths, in_rows)
+        lengths[last] = stretches.filled - begins[last]
+        return RowPieces(rows, begins, lengths, in_rows)
+
+    def _ends_inside(self, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:
+        """The number of document ends in each range, and all of them in order; some may be at the start of their range."""
+        if self._ends_before is None:
+            return ends_within(self.store, starts, starts + lengths - 1)
+        rows = starts // self.layout.stride
+        low = self._ends_before[rows]
+        counts = self._ends_before[rows + 1] - low
+        return counts, self.store.stream_ends[spread(low, counts)]
+
+    @cached_property
+    def _ends_before(self) -> Numbers | None:
+        """The number of document ends before each row: a search for every row, once, instead of two per row in every batch.
+
+        None for rows that overlap, rows of a plan, and stores so large that their ends are not kept in memory.
+        """
+        plain = not self.columns and self.layout.stride == self.layout.seq_len and self.count <= ROWS_IN_TABLE
+        if not plain or len(self.store) > DOCUMENTS_AT_ONCE or self.store.num_shards > SHARDS_AT_ONCE:
+            return None
+        starts = np.minimum(np.arange(self.count + 1) * self.layout.stride, self.length)
+        return self.store.stream_ends.searchsorted(starts)
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         """The place in the store of the token that follows each piece outside of its row (-1: none), and whether it continues
@@ -153,9 +179,9 @@ class PieceRows:
             raise CorruptError(f"{self.starts.path} does not fit this packing; remove it and pack again")
         return Stretches(rows, self.starts.take(numbers), lengths, filled, numbers)
 
-    def pieces(self, stretches: Stretches, places: Numbers) -> RowPieces:
-        in_rows = np.bincount(stretches.rows, minlength=len(places))
-        return RowPieces(stretches.rows, _flat_places(stretches, places), stretches.lengths, in_rows)
+    def pieces(self, stretches: Stretches) -> RowPieces:
+        in_rows = np.bincount(stretches.rows, minlength=len(stretches.filled))
+        return RowPieces(stretches.rows, _begins(stretches), stretches.lengths, in_rows)
 
     def after(self, index: Numbers, stretches: Stretches, pieces: RowPieces) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         assert stretches.planned is not None
@@ -175,11 +201,11 @@ class PieceRows:
 RowIndex = StreamRows | PieceRows
 
 
-def _flat_places(stretches: Stretches, places: Numbers) -> Numbers:
-    """The flat position of each stretch: one after the other from the start of its row."""
-    if len(stretches.rows) == len(places):
-        return places  # one stretch per row
+def _begins(stretches: Stretches) -> Numbers:
+    """Where each stretch begins in its row: one after the other."""
+    if len(stretches.rows) == len(stretches.filled):
+        return np.zeros_like(stretches.starts)  # one stretch per row
     before = np.cumsum(stretches.lengths) - stretches.lengths
-    row_first = stretches.rows.searchsorted(np.arange(len(places)))
-    flat: Numbers = (places - before[row_first])[stretches.rows] + before
-    return flat
+    row_first = stretches.rows.searchsorted(np.arange(len(stretches.filled)))
+    begins: Numbers = before - before[row_first][stretches.rows]
+    return begins

@@ -19,10 +19,11 @@ from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout, RowFormat
 from tokenmill.packing.plan_file import VERSION, load_or_write_plan, sweep, write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
-from tokenmill.packing.rows import Arrays, make_rows
+from tokenmill.packing.rows import Arrays, PreparedRows
 from tokenmill.packing.splits import Split, chosen_by, file_names, folders, names, shares, store_name
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
+from tokenmill.packing.token_ranges import TokenRanges
 from tokenmill.store.store import Store
 
 
@@ -40,6 +41,7 @@ class View:
             if layout.strategy == "concat" or self._plan is None
             else PieceRows(store, layout, self._plan)
         )
+        self._tokens = TokenRanges(store)
 
     def __len__(self) -> int:
         return len(self._row_index)
@@ -94,7 +96,12 @@ class View:
 
     def rows(self, indices: Any) -> Arrays:
         """The rows of these numbers, stacked: a dict of arrays of shape (len(indices), seq_len)."""
-        return make_rows(self.store, self._row_index, self.row_format, self._checked(indices))
+        prepared = self.prepared(indices)
+        return prepared.arrays(0, len(prepared.index))
+
+    def prepared(self, indices: Any) -> PreparedRows:
+        """The rows of these numbers, found but not yet made into arrays: `prepared.arrays(low, high)` makes some of them."""
+        return PreparedRows(self._tokens, self._row_index, self.row_format, self._checked(indices))
 
     def documents(self, index: int) -> list[tuple[int, int, int]]:
         """The parts of documents in a row: (document, start, stop), so that `store[document][start:stop]` are its tokens."""
