@@ -35,7 +35,7 @@ from tokenmill.building.source_index import Journal
 from tokenmill.building.task_context import CrashHistory, TaskContext, TaskResult
 from tokenmill.building.task_counts import PieceCounts, StageClock, TaskProgress
 from tokenmill.building.task_rows import first_rows, locate, read_ahead, safely
-from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_bytes
+from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, text_array, text_bytes
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.encoder import Encoder
 from tokenmill.errors import DocumentError, EncodingError, InputError, TokenizerError
@@ -48,7 +48,6 @@ from tokenmill.store.shard import ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
 WARM_UP_SECONDS = 0.05
-PRELOAD_MEMORY = 1 << 30  # bytes that a worker may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +123,15 @@ class TaskRunner:
     def warm_up(self) -> None:
         """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words.
 
-        If there is memory enough, what only some documents need is loaded too. No thread is left when this returns.
+        No thread is left when this returns.
         """
-        memory = self.context.memory
         with ThreadPoolExecutor(1) as loader:
-            if memory is None or memory > PRELOAD_MEMORY:
+            if self.context.preload:
                 loader.submit(self._encoder.engine.preload)
             until = time.monotonic() + WARM_UP_SECONDS
             for text in source_texts():
                 with suppress(EncodingError):
-                    self._encoder.encode(pa.array([text], pa.large_string()))
+                    self._encoder.encode(text_array([text]))
                 if time.monotonic() > until:
                     return
 

@@ -32,6 +32,7 @@ class TaskContext:
     listed_at: int  # when the input files were listed, in nanoseconds
     # Set by the executor.
     memory: int | None = None  # bytes a process may use before it reloads its engine
+    preload: bool = False  # whether to load what only some documents need before workers are forked
     sample: bool = False  # whether documents are sampled for the spot check
 
 

@@ -27,6 +27,8 @@ from tokenmill.formatting import human, some
 
 MEMORY_SECONDS = 0.5  # between two measurements of memory
 LONGEST_TICK = 1.0  # seconds that count for the supervisor between two looks, however long this process was stopped
+# Where so many workers have so much memory each, what only some documents need is loaded once for all, before they start.
+PRELOAD_WORKERS, PRELOAD_MEMORY = 8, 1 << 30
 KILL_SECONDS = 5.0  # to wait for a killed process; one that hangs in the kernel dies later
 
 
@@ -80,9 +82,11 @@ class ProcessPool:
         self._supervisor.forget()
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
-        memory = self._memory - BLOCK_MEMORY
+        preload = self.processes >= PRELOAD_WORKERS and self._memory >= PRELOAD_MEMORY
         self._supervisor.begin(offer)
-        self._launcher.begin(replace(context, memory=memory, sample=offer is not None))
+        self._launcher.begin(
+            replace(context, memory=self._memory - BLOCK_MEMORY, preload=preload, sample=offer is not None)
+        )
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:
         """Run tasks, the largest first."""

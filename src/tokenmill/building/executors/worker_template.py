@@ -25,6 +25,7 @@ from tokenmill.building.machine import thread_count
 from tokenmill.building.task import TaskRunner
 from tokenmill.building.task_context import TaskContext
 from tokenmill.child_process import claim_process
+from tokenmill.encoding.engines import import_fast_engine
 from tokenmill.errors import TokenmillError
 
 MESSAGE_BYTES = 1 << 12
@@ -35,6 +36,7 @@ REAP_SECONDS = 5.0
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor gets it too, and decides
     claim_process()
+    import_fast_engine()  # most builds use it, and the supervisor is still planning
     requests = socket.socket(fileno=int(sys.argv[1]))
     line = sys.stdin.buffer.readline()
     if not line:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,12 @@ def make_engine(name: str, definition: Definition, live: Any = None) -> Engine:
     engine: Any = _ALL[name]
     constructed: Engine = engine(definition, live) if engine.traits.in_process_only else engine(definition)
     return constructed
+
+
+def import_fast_engine() -> None:
+    """Import the library of the engine that is most often used, so that it is there when it is needed."""
+    with suppress(ImportError):
+        import_module(_FAST[0].library)
 
 
 def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:
