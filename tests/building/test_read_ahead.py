@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from dataclasses import asdict
 
 import pytest
 
@@ -12,6 +13,7 @@ import tokenmill as tm
 from tokenmill.building.executors.supervisor import Supervisor, Worker
 from tokenmill.building.task_rows import read_ahead
 from tokenmill.errors import InputError
+from tokenmill.events import ShardDone
 from tokenmill.testing.executors import plan_work, write_corpus
 
 
@@ -97,4 +99,8 @@ def test_one_compressed_file(tmp_path, tokenizer_path, is_cut):
         assert "a.jsonl.gz" in store.failed[0]["error"]
         return
     alone = tm.build(path, tokenizer_path, tmp_path / "alone", workers=1, **options)
+    done: list[ShardDone] = []
+    options["progress"] = lambda event: done.append(event) if isinstance(event, ShardDone) else None
     assert tm.build(path, tokenizer_path, tmp_path / "store", workers=2, **options).fingerprint == alone.fingerprint
+    [shard] = done
+    assert all(seconds >= 0 for seconds in asdict(shard.seconds).values())

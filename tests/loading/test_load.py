@@ -317,6 +317,20 @@ def test_without_torch_batches_are_arrays(views):
 # --- ranks ----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_task_of_srun_without_a_rank(views, monkeypatch):
+    """Every task would take itself for the only rank, and train on the same rows."""
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    assert tm.load(views(12), 4).world_size == 1  # a job of one task
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with pytest.raises(UsageError, match=r"task 1 of 2 that srun started.* give rank=1 and world_size=2"):
+        tm.load(views(12), 4)
+    assert tm.load(views(12), 4, rank=1, world_size=2).rank == 1
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert tm.load(views(12), 4).rank == 0
+
+
 def test_rank_and_world_size_of_torchrun(views, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")

@@ -12,7 +12,7 @@ from reading_files import CODECS, pack, write_arrow
 
 import tokenmill as tm
 from tokenmill.errors import InputError, UsageError
-from tokenmill.reading import read_piece, split
+from tokenmill.reading import check_fields, read_piece, split
 
 
 def texts_of(path, **options) -> list[str]:
@@ -139,3 +139,13 @@ def test_a_flipped_bit_in_the_metadata_of_any_column(tables, tmp_path, name, ste
         [sys.executable, "-c", READ_FLIPPED, *map(str, arguments)], capture_output=True, text=True, timeout=600
     )
     assert (ran.returncode, ran.stdout) == (0, "survived\n"), ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("bad", ["a.jsonl", "z.jsonl"])
+def test_a_file_without_the_field_fails_alone_wherever_it_is(tmp_path, bad):
+    """The first file is no different from the others; but if none has the field, the option is wrong."""
+    for name in ("a.jsonl", "m.jsonl", "z.jsonl"):
+        (tmp_path / name).write_text('{"body": "x"}\n' if name == bad else '{"text": "x"}\n')
+    check_fields(tm.read(tmp_path))
+    with pytest.raises(UsageError, match=r"a\.jsonl"):
+        check_fields(tm.read(tmp_path, text_field="nothing"))

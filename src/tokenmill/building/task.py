@@ -323,7 +323,8 @@ class TaskRun:
                 waiting, size = [], 0
                 self.progress.update()
             self._clock.lap("read")
-            self._clock.move(content.parse_seconds, "read", "parse")
+            if not self._options.reads_ahead:  # else reading and parsing take no time of this thread but what it waited
+                self._clock.move(content.parse_seconds, "read", "parse")
             counts.content = _checked(content.digest, piece)
         except InputError:
             self._long.forget()

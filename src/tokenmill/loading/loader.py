@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, islice
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,7 @@ class Loader:
         if type(size) is not int or size < 1 or (size % self.global_batch_size and self.global_batch_size % size):
             differences.append(
                 f"global_batch_size: {size!r} in the state, {self.global_batch_size} here, and neither divides the other"
+                + (f"; {lcm(size, self.world_size)} would fit" if type(size) is int and size > 0 else "")
             )
         if type(samples) is not int or not 0 <= samples <= 2**62:
             differences.append(f"samples: {samples!r} in the state is not a count")
@@ -287,6 +289,12 @@ def current_rank() -> tuple[int, int]:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
     rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    task, tasks = os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if rank is None and world_size is None and task is not None and tasks != "1":
+        raise UsageError(
+            f"this is task {task} of {tasks} that srun started, but nothing says which rank it is: make the loader after"
+            f" torch.distributed is initialised, or give rank={task} and world_size={tasks} (0 and 1 for all rows in every task)"
+        )
     try:
         number, count = int(rank or 0), int(world_size or 1)
     except ValueError:

@@ -10,6 +10,8 @@ from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import get_format, text_weight
 
+FILES_CHECKED = 5  # for the chosen fields, before a build
+
 
 def read_piece(
     piece: Piece, source: Source, block_bytes: int = BLOCK_BYTES, content: Content | None = None
@@ -60,11 +62,19 @@ def rows_before(piece: Piece, source: Source) -> int:
 
 
 def check_fields(source: Source) -> None:
-    """Raise UsageError if the first file with records has none of the chosen fields: an option is wrong, not the data."""
+    """Raise UsageError if the first files with records have none of the chosen fields: an option is wrong, not the data.
+
+    If one of them has the fields, those that do not fail one by one when they are read.
+    """
+    complaints = []
     for file in source.files:
         format = get_format(file.format)
         if file.size and format.has_fields:
             complaint = format.check_fields(file, source)
-            if complaint:
-                raise UsageError(complaint)
-            return
+            if not complaint:
+                return
+            complaints.append(complaint)
+            if len(complaints) == FILES_CHECKED:
+                break
+    if complaints:
+        raise UsageError(complaints[0])

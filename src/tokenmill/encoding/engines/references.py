@@ -32,9 +32,9 @@ class TokenizersEngine(Engine):
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         texts = values.to_pylist()
         if self._in_batches:
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        else:
-            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+            encodings = iter(self._tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+        else:  # one after the other, because an encoding takes a hundred times the memory of its ids
+            encodings = (self._tokenizer.encode(text, add_special_tokens=False) for text in texts)
         return flatten(encoding.ids for encoding in encodings)
 
 

@@ -224,7 +224,10 @@ def _host() -> str:
     return urlsplit(constants.ENDPOINT).netloc.rpartition("@")[2] or constants.ENDPOINT
 
 
-_INSTEAD = "or give a tokenizer that is on this machine: a tokenizer.json, a folder that holds one, bytes or demo"
+_INSTEAD = (
+    "or give a tokenizer that is on this machine (there is no file or folder of this name here): a tokenizer.json, a folder that"
+    " holds one, bytes or demo"
+)
 _LOGIN = "log in with `hf auth login` or set HF_TOKEN"
 
 
