@@ -36,6 +36,10 @@ def expected(corpus, tokenizer_path, tmp_path_factory) -> str:
 OPTIONS = {"shard_bytes": "8KB", "engine": "gigatoken", "progress": "quiet"}
 
 
+def forbidden(*_: object) -> int:
+    raise PermissionError(1, "Operation not permitted")
+
+
 def templates() -> list[psutil.Process]:
     """The template of this process, if there is one."""
     found = []
@@ -95,7 +99,7 @@ def test_a_template_that_is_killed(corpus, expected, tokenizer_path, tmp_path):
     assert build(corpus, tokenizer_path, tmp_path / "store", kill).fingerprint == expected
 
 
-@pytest.mark.parametrize("why", ["threads", "system", "engine"])
+@pytest.mark.parametrize("why", ["threads", "system", "container", "engine"])
 def test_where_nothing_can_be_forked(corpus, expected, tokenizer_path, tmp_path, monkeypatch, why):
     """A library that starts a thread, another system, an engine that must not be forked: workers load everything themselves."""
     if why == "threads":
@@ -105,7 +109,9 @@ def test_where_nothing_can_be_forked(corpus, expected, tokenizer_path, tmp_path,
             "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
         )
     elif why == "system":
-        monkeypatch.setattr(launching, "can_fork", lambda: False)
+        monkeypatch.setattr(launching.sys, "platform", "sunos")
+    elif why == "container":
+        monkeypatch.setattr(os, "pidfd_open", forbidden)
     else:
         from tokenmill.encoding.engines import GigatokenEngine
         from tokenmill.encoding.engines.base import EngineTraits

@@ -37,8 +37,12 @@ TEMPLATE_ENVIRONMENT = {**WORKER_ENVIRONMENT, "JE_ARROW_MALLOC_CONF": "backgroun
 
 
 def can_fork() -> bool:
-    """Whether workers can be forked on this system."""
-    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+    """Whether workers can be forked on this system: on Linux, where processes can be held by descriptors."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # some containers forbid it
+        return False
+    return sys.platform == "linux"
 
 
 class WorkerProcess:
@@ -94,7 +98,11 @@ class WorkerProcess:
                 return self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 return KILLED
-        if self._pidfd < 0 or not select.select([self._pidfd], [], [], seconds)[0]:
+        if self._pidfd < 0:
+            return KILLED
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        if not ended.poll(seconds * 1000):
             return KILLED
         assert self._template is not None
         return self._template.reap(self._pid)
