@@ -130,7 +130,7 @@ def test_where_nothing_can_be_forked(corpus, expected, tokenizer_path, tmp_path,
 def test_a_template_that_crashes(corpus, tokenizer_path, tmp_path, monkeypatch):
     """An engine that cannot be loaded: the build says how its process ended, and what it said."""
     in_templates(monkeypatch, tmp_path, "import os\nos.write(2, b'no such instruction')\nos.abort()")
-    monkeypatch.setattr(launching, "DEATHS_BY_KILL", 4)
+    monkeypatch.setattr(launching, "START_KILLS", 4)
     with pytest.raises(BuildError, match=rf"died 4 times \(exit -{signal.SIGABRT}\):\nno such instruction"):
         build(corpus, tokenizer_path, tmp_path / "store")
     assert templates() == worker_processes() == []

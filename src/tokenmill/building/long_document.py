@@ -90,9 +90,8 @@ class LongDocuments:
         document = open_document.document
         try:
             while len(data) and not open_document.refused:
-                size = max(
-                    PART_BYTES, document.pending
-                )  # of text without a safe split, each part doubles what is looked at
+                # Of text without a safe split, each part doubles what is looked at.
+                size = max(PART_BYTES, document.pending)
                 self._output.append(Tokens(document.feed(bytes(data[:size])), NO_ENDS))
                 data = data[size:]
         except TooLong as error:

@@ -195,7 +195,9 @@ def warn_of_large_document(source: Source, emit: Listener) -> None:
         )
 
 
-def announce_trial(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> None:
+def announce_trial(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> bool:
     """Emit that engines are compared before this much text is encoded, if they are: it takes some seconds."""
-    if tokenizer.needs_trial(text_bytes):
+    is_needed = tokenizer.needs_trial(text_bytes)
+    if is_needed:
         emit(events.EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
+    return is_needed

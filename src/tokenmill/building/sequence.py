@@ -209,9 +209,10 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
             executor.stop()  # the trial needs the memory of the workers; they start again afterwards
         return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
 
-    announce_trial(tokenizer, weight, emit)
+    is_tried = announce_trial(tokenizer, weight, emit)
     chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
-    release_memory()
+    if is_tried:
+        release_memory()
     return chosen
 
 

@@ -14,7 +14,7 @@ from tokenmill.building.build_plan import BuildPlan
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
-from tokenmill.reading import SourceFile
+from tokenmill.reading import Piece, SourceFile
 from tokenmill.reading.files import Stream
 from tokenmill.reading.resuming import ResumePoint, identity
 
@@ -27,6 +27,10 @@ class SegmentRead(NamedTuple):
     file: SourceFile
     content: str
     resume: ResumePoint | None
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(self.file, nbytes=self.file.size, content=self.content)
 
 
 @dataclass(slots=True)

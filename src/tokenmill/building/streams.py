@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -110,14 +110,14 @@ class StreamTasks:
         encoded, segments = self._resumed(stream, spool, progress)
         for read in encoded:
             progress.add(read, is_new=False)
-            yield _Segment(Piece(read.file, nbytes=read.file.size, content=read.content), is_here=False)
+            yield _Segment(read.piece, is_here=False)
         with closing(progress):
             for file, resume in segments:
                 piece = Piece(file, nbytes=file.size)
                 if self.plan.limit is None:
-                    content = content_of(piece, self.plan.source)
-                    piece = replace(piece, content=content)
-                    progress.add(SegmentRead(file, content, resume), is_new=True)
+                    read = SegmentRead(file, content_of(piece, self.plan.source), resume)
+                    progress.add(read, is_new=True)
+                    piece = read.piece
                 yield _Segment(piece)
 
     def _resumed(
@@ -143,8 +143,7 @@ class StreamTasks:
         return [], spool.segments(stream)
 
     def _is_encoded(self, read: SegmentRead) -> bool:
-        task = task_of((Piece(read.file, nbytes=read.file.size, content=read.content),), self.plan.build_key)
-        return self.plan.has_shard(task, self.plan.shards)
+        return self.plan.has_shard(task_of((read.piece,), self.plan.build_key), self.plan.shards)
 
     def _rows_wanted(self) -> int | None:
         limits = (self.left.rows, self.left.documents) if self.left is not None else ()

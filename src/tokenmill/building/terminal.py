@@ -13,6 +13,7 @@ from tokenmill import events
 from tokenmill.events import Event
 from tokenmill.formatting import fitted, human, human_time, in_short, in_words, printable, some
 from tokenmill.option_types import option_name
+from tokenmill.reading.files import STDIN
 
 if TYPE_CHECKING:
     from tokenmill.building.live_panel import LivePanel
@@ -48,18 +49,23 @@ class Terminal:
             self._show(event)
         elif isinstance(event, (events.Finished, events.UpToDate, events.Stopped)):
             self._close()
-            if isinstance(event, events.Stopped) and self._progress is not None and self._progress.shards:
-                shards = some(self._progress.shards, "shard")
-                self._print(f"stopped with {self._progress.shards_done:,} of {shards} finished")
         elif self._panel is not None and isinstance(event, events.ShardDone):
             self._panel.add_shard(event)
         elif self._panel is not None and isinstance(event, (events.WorkerDied, events.WorkerRecycled)):
             self._panel.drop_worker(event.pid)
-        if self._is_worth_a_line(event):
-            if isinstance(event, events.Finished) and self._progress is not None:
-                self._print(_finished(event, self._progress.text_bytes) + (_proofs(event) if self._is_verbose else ""))
-            else:
-                self._print(message(event, verbose=self._is_verbose))
+        if text := self._line(event):
+            self._print(text)
+
+    def _line(self, event: Event) -> str:
+        """What is said about an event, with what is known from the last progress; nothing about most of them."""
+        progress = self._progress
+        if isinstance(event, events.Stopped) and progress is not None and progress.shards:
+            return f"stopped with {progress.shards_done:,} of {some(progress.shards, 'shard')} finished"
+        if not self._is_worth_a_line(event):
+            return ""
+        if isinstance(event, events.Finished) and progress is not None:
+            return _finished(event, progress.text_bytes) + (_proofs(event) if self._is_verbose else "")
+        return message(event, verbose=self._is_verbose)
 
     @property
     def _is_verbose(self) -> bool:
@@ -146,7 +152,7 @@ def _input(event: events.Planned, files: str) -> str:
 
 
 def _stream(name: str) -> str:
-    return "standard input" if name == "<stdin>" else name
+    return "standard input" if name == STDIN else name
 
 
 def _ignored(event: events.Planned) -> str:

@@ -102,7 +102,9 @@ def unreadable(failed: dict[str, str], opened: int, files: int) -> Finding | Non
     if not failed:
         return None
     of = f" of {opened:,} opened" if opened < files else ""
-    reasons = "; ".join(list(failed.values())[:NAMED]) + ("; ..." if len(failed) > NAMED else "")
+    reasons = "; ".join(reason.rstrip(".") for reason in list(failed.values())[:NAMED]) + (
+        "; ..." if len(failed) > NAMED else ""
+    )
     return Finding(
         "unreadable",
         f"{some(len(failed), 'file')}{of} cannot be read: {reasons}",

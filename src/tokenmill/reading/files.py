@@ -90,6 +90,7 @@ class Piece:
         return self.start == 0 and self.file.first_row == 0
 
 
+STDIN = "<stdin>"
 _BEGUN: WeakSet[Any] = WeakSet()  # iterators of which something was taken
 
 
@@ -100,6 +101,11 @@ class Stream:
     name: str
     data: Any = field(repr=False, compare=False)
     begun: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def is_standard_input(self) -> bool:
+        """Whether it is a stream of bytes: the only such one."""
+        return self.name.startswith(STDIN[:-1])  # a second one has a number in its name
 
     def begin(self) -> None:
         """Called before the first item is taken. An iterator cannot be read again from its start."""

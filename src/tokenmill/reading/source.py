@@ -16,12 +16,10 @@ from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import Listing, files_of
-from tokenmill.reading.files import Ignored, Source, SourceFile, Stream, by_reason
+from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.template import Template
 from tokenmill.split_names import files_by_split, matching_splits
-
-STDIN = "<stdin>"
 
 
 @suggests
@@ -71,12 +69,7 @@ def read(
         found, streams = _of_split(split, found, streams, ", ".join(dict.fromkeys(spellings)), listing)
     ignored = listing.ignored
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
-    if separator is not None:
-        _check_separator(files)
-    if (text_field != declared(ReadOptions)["text_field"].default or template is not None) and not streams:
-        _check_has_fields(files, "text_field" if template is None else "template")
-    if format == "auto":
-        _check_format_is_known(streams)
+    _check_fit(options, files, streams)
     if not files and not streams:
         hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
         raise UsageError(
@@ -111,8 +104,19 @@ def _check(options: ReadOptions) -> None:
         Template(options.template)
 
 
+def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Sequence[Stream]) -> None:
+    """Refuse options that do not fit what was found."""
+    if options.separator is not None:
+        _check_separator(files)
+    chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
+    if chooses_field and not streams:
+        _check_has_fields(files, "text_field" if options.template is None else "template")
+    if options.format == "auto":
+        _check_format_is_known(streams)
+
+
 def _check_format_is_known(streams: Iterable[Stream]) -> None:
-    if any(stream.name.startswith(STDIN[:-1]) for stream in streams):
+    if any(stream.is_standard_input for stream in streams):
         raise UsageError(
             "standard input has no file name that shows its format:"
             f" pass {option_name('format')}: jsonl, lines, text or csv"

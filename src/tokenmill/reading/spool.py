@@ -71,8 +71,8 @@ class Spool:
 
     def segments(self, stream: Stream, resume: ResumePoint | None = None) -> Iterator[Segment]:
         """The segments of a stream, or those after a resume point. Each is read only when it is asked for."""
-        is_bytes = stream.name.startswith("<stdin")
-        for file, point in self._of_bytes(stream) if is_bytes else self._of_tables(stream, resume):
+        parts = self._of_bytes(stream) if stream.is_standard_input else self._of_tables(stream, resume)
+        for file, point in parts:
             path = self._folder / f"{self._count:06d}-{file.tag}"
             disk.replace(Path(file.path), path)
             yield Segment(file._replace(path=str(path)), point)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any
 
+from tokenmill.building.executors.supervisor import START_KILLS, START_STRIKES
 from tokenmill.building.executors.worker_template import HAS_THREADS, MESSAGE_BYTES
 from tokenmill.building.task_context import TaskContext
 from tokenmill.encoding.engines import engine_traits
@@ -28,8 +29,6 @@ from tokenmill.encoding.engines.base import WORKER_ENVIRONMENT
 from tokenmill.errors import BuildError
 
 KILLED = -signal.SIGKILL
-DEATHS = 3  # of templates in a row before one forked a worker
-DEATHS_BY_KILL = 30  # the same, killed from outside
 ANSWER_SECONDS = 10.0  # for a template to say how a worker ended
 STDERR_BYTES = 4000  # of the standard error of a process that are kept for an error message
 # One thread: Arrow's second allocator, which is not used, would start one.
@@ -78,7 +77,7 @@ class WorkerProcess:
     def is_started(self) -> bool:
         return not self.its_ends
 
-    def send(self, message: dict[str, Any] | None) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # it died, and the end of its output shows that
             line = memoryview(json.dumps(message).encode() + b"\n")
             while line:
@@ -207,7 +206,7 @@ class Launcher:
         self._template: Template | None = None
         self._forks = can_fork() and count > 1
         self._waiting: list[WorkerProcess] = []  # that are not started yet, or have no context yet
-        self._deaths = 0
+        self._deaths = 0  # of templates in a row before one forked a worker
 
     @property
     def is_starting(self) -> bool:
@@ -258,14 +257,14 @@ class Launcher:
         if template is None:
             return
         if template.read_answer() is not None:
-            self._waiting = [worker for worker in self._waiting if not worker.is_started]
+            self._drop_started()
             return
         code, stderr = self._end_template()
         if code == HAS_THREADS:
             self._stop_forking()
             return
         self._deaths = 1 if template.has_forked else self._deaths + 1
-        if self._deaths >= (DEATHS if code >= 0 else DEATHS_BY_KILL):
+        if self._deaths >= (START_STRIKES if code >= 0 else START_KILLS):
             raise BuildError(
                 f"the process that loads the tokenizer for the workers died {self._deaths} times (exit {code}):\n{stderr}"
             )
@@ -284,8 +283,11 @@ class Launcher:
         template, self._template = self._template, None
         self._selector.unregister(template.socket)
         ended = template.end()
-        self._waiting = [worker for worker in self._waiting if not worker.is_started]
+        self._drop_started()
         return ended
+
+    def _drop_started(self) -> None:
+        self._waiting = [worker for worker in self._waiting if not worker.is_started]
 
     def stop(self) -> None:
         """End the template. All workers that it forked are known afterwards."""

@@ -5,7 +5,7 @@ does nothing else: what may crash or grow happens in the workers.
 
     standard input   {...}                    the context, one line
     socket, in       {"fork": true}           with three descriptors: the worker's standard input, output and error
-                     {"reap": pid}            wait for a worker that has ended
+                     {"reap": pid}            for a worker that has ended: this process is its parent
     socket, out      {"pid": pid}             for each fork, in order
                      {"code": exit code}      for each reap
 """
@@ -18,7 +18,6 @@ import os
 import signal
 import socket
 import sys
-import time
 
 from tokenmill.building.executors import worker
 from tokenmill.building.machine import thread_count
@@ -30,7 +29,6 @@ from tokenmill.errors import TokenmillError
 
 MESSAGE_BYTES = 1 << 12
 HAS_THREADS = 71  # exit code: this process has more than one thread, so that a fork of it may hang
-REAP_SECONDS = 5.0
 
 
 def main() -> None:
@@ -52,7 +50,8 @@ def main() -> None:
             os._exit(0)
         request = json.loads(message)
         if "reap" in request:
-            answer = {"code": _reap(request["reap"])}
+            _, status = os.waitpid(request["reap"], 0)
+            answer = {"code": os.waitstatus_to_exitcode(status)}
         else:
             answer = {"pid": _fork(loaded, descriptors, requests)}
         for descriptor in descriptors:
@@ -78,17 +77,6 @@ def _fork(loaded: TaskRunner | TokenmillError, descriptors: list[int], requests:
         os.dup2(descriptor, number)
         os.close(descriptor)
     worker.main(loaded)
-
-
-def _reap(pid: int) -> int:
-    """The exit code of a worker; -9 if it does not end."""
-    until = time.monotonic() + REAP_SECONDS
-    while time.monotonic() < until:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.001)
-    return -9
 
 
 if __name__ == "__main__":

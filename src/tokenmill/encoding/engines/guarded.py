@@ -106,12 +106,12 @@ class GuardedEngine(Engine):
         documents = self._guarded_documents(values)
         if not len(documents):
             return self._fast.encode(values)
-        reference = self._reference or self._make_reference()
-        self._reference = reference
+        if self._reference is None:
+            self._reference = self._make_reference()
         is_guarded = np.zeros(len(values), bool)
         is_guarded[documents] = True
         fast, fast_offsets = self._fast.encode(_take(values, np.flatnonzero(~is_guarded)))
-        slow, slow_offsets = reference.encode(_take(values, documents))
+        slow, slow_offsets = self._reference.encode(_take(values, documents))
         lengths = np.empty(len(values), np.int64)
         lengths[~is_guarded], lengths[is_guarded] = np.diff(fast_offsets), np.diff(slow_offsets)
         offsets = offsets_of(lengths)
