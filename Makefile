@@ -16,6 +16,8 @@ MOSAIC_STAMP := .bench/mosaic/.$(MOSAIC)
 LITDATA_STAMP := .bench/litdata/.$(LITDATA)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
+# Where it is set, every process would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint stress soak bench conformance dist clean
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tokenmill.documents import Tokens, text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import check_shape, make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct
 from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, cached_rules, last_cut
 from tokenmill.errors import EncodingError
@@ -206,7 +206,7 @@ class _SpecialIds:
         ids, offsets, largest = encoded
         if not len(ids) or (largest < self._high and (self._low < 0 or int(ids.min()) > self._low)):
             return np.empty(0, np.int64)
-        return np.unique(np.searchsorted(offsets, np.flatnonzero(self._is_special[ids]), "right") - 1)
+        return distinct(np.searchsorted(offsets, np.flatnonzero(self._is_special[ids]), "right") - 1)
 
 
 class _SpecialNames:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokenmill.documents import Skip, Texts, text_array
 from tokenmill.reading.template import Template
 
-# Arrays are made from buffers: pa.array() imports pandas if it is installed, which costs every worker 65 MB.
+# Arrays are made from buffers: pa.array() imports pandas if it is installed, which costs every worker 65 MB. `pyarrow.compute` is
+# imported where it is needed, because that takes a tenth of the time of a small build.
 
 
 def one_text(data: bytes, kind: pa.DataType | None = None) -> pa.Array:
@@ -24,8 +24,17 @@ EMPTY = text_array([])
 
 def places(mask: pa.BooleanArray) -> npt.NDArray[np.int64]:
     """The indices where a mask is true."""
+    import pyarrow.compute as pc
+
     indices = pc.indices_nonzero(mask)
     return np.frombuffer(indices.buffers()[1], np.uint64, count=len(indices)).astype(np.int64)
+
+
+def struct_field(array: pa.StructArray, path: list[str]) -> pa.Array:
+    """A field of a column, null where one of the structs around it is."""
+    import pyarrow.compute as pc
+
+    return pc.struct_field(array, path)
 
 
 def take(values: pa.Array, where: npt.NDArray[np.int64]) -> pa.Array:
@@ -47,13 +56,16 @@ def no_text(skip: Skip) -> Texts:
 
 
 def join_columns(template: Template, columns: list[pa.Array]) -> pa.Array:
-    """A template over columns; null where any of them is. The result is bytes, not yet checked to be UTF-8."""
+    """A template over columns of large strings or bytes; null where any of them is. The result is bytes, not yet checked."""
+    columns = [column.view(pa.large_binary()) for column in columns]
     if not any(template.literals) and len(columns) == 1:
-        return columns[0].cast(pa.large_binary())
+        return columns[0]
+    import pyarrow.compute as pc
+
     literals = [pa.scalar(literal.encode(), pa.large_binary()) for literal in template.literals]
     inputs = [literals[0]]
     for column, literal in zip(columns, literals[1:], strict=True):
-        inputs += [column.cast(pa.large_binary()), literal]
+        inputs += [column, literal]
     return pc.binary_join_element_wise(*inputs, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
 
 

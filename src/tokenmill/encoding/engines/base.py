@@ -115,6 +115,14 @@ def offsets_of(lengths: Any) -> Offsets:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))))
 
 
+def distinct(indices: Offsets) -> Offsets:
+    """The indices sorted, each once. np.unique does the same, and imports masked arrays for it."""
+    ordered: Offsets = np.sort(indices)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
 def flatten(documents: Iterable[list[int]]) -> tuple[Ids, Offsets]:
     """Lists of ids in the form that `Engine.encode` returns."""
     arrays = [np.asarray(ids, np.uint32) for ids in documents]

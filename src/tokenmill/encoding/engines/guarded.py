@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +136,7 @@ class GuardedEngine(Engine):
             at = np.concatenate([self._starts(data[low : low + CHUNK]) + low for low in range(0, len(data), CHUNK)])
             at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1))]
             positions += [these[self._is_guarded[points]] for these, points in _code_points(data, at)]
-        return np.unique(np.searchsorted(bounds - bounds[0], np.concatenate(positions), "right") - 1)
+        return distinct(np.searchsorted(bounds - bounds[0], np.concatenate(positions), "right") - 1)
 
     def _starts(self, data: npt.NDArray[np.uint8]) -> Offsets:
         """Where there may be the first byte of a guarded character beyond ASCII."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tokenmill.documents import BLANK, Skip, Texts
@@ -23,7 +22,7 @@ from tokenmill.reading.formats.base import Format, remedy
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
 from tokenmill.reading.records import Raw
 from tokenmill.reading.template import JsonNumber, Template, as_text, dig, parse_record
-from tokenmill.reading.utf8 import join, join_columns, no_text, one_text
+from tokenmill.reading.utf8 import join, join_columns, no_text, one_text, struct_field
 
 BOM = b"\xef\xbb\xbf"
 LONG_LINE = 256 << 20  # a longer line is skipped
@@ -205,7 +204,7 @@ def _schema(fields: tuple[str, ...]) -> pa.Schema:
             here = here.setdefault(key, {})
 
     def as_type(node: dict[str, Any]) -> pa.DataType:
-        return pa.struct([(key, as_type(below)) for key, below in node.items()]) if node else pa.string()
+        return pa.struct([(key, as_type(below)) for key, below in node.items()]) if node else pa.large_string()
 
     return pa.schema([(key, as_type(below)) for key, below in tree.items()])
 
@@ -214,7 +213,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     first, *rest = name.split(".")
     column = table.column(first)
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return pc.struct_field(array, rest) if rest else array
+    return struct_field(array, rest) if rest else array
 
 
 class _NoText(Exception):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokenmill.documents import Skip, Texts, text_offsets
 from tokenmill.reading.codecs import open_stream
@@ -119,6 +118,8 @@ def _delimited_texts(data: bytes, delimiter: bytes, breaks: _Breaks, *, follows:
     """
     if delimiter == b"\n" and b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
+    import pyarrow.compute as pc
+
     values = pc.list_flatten(pc.split_pattern(one_text(data), delimiter.decode()))
     is_ended = data.endswith(delimiter)
     if is_ended:

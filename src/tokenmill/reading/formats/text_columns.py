@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
@@ -14,7 +13,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import reading
 from tokenmill.reading.files import Source, SourceFile
 from tokenmill.reading.formats.base import Format, remedy
-from tokenmill.reading.utf8 import join_columns, places, valid_texts
+from tokenmill.reading.utf8 import join_columns, places, struct_field, valid_texts
 
 _TEXT_TYPES = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -102,7 +101,7 @@ def _pick(table: pa.Table, name: str) -> pa.Array:
     array = table.column(first).combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
-    return pc.struct_field(array, rest) if rest else array
+    return struct_field(array, rest) if rest else array
 
 
 def _as_binary(array: pa.Array, *, lenient: bool) -> pa.Array:
@@ -111,6 +110,8 @@ def _as_binary(array: pa.Array, *, lenient: bool) -> pa.Array:
         _check_buffers(array.dictionary)
         array.indices.validate(full=True)
         if len(array) and array.null_count < len(array):
+            import pyarrow.compute as pc
+
             bounds = pc.min_max(array.indices).as_py()
             if bounds["min"] < 0 or bounds["max"] >= len(array.dictionary):
                 raise pa.ArrowInvalid("a dictionary index points outside its dictionary")
