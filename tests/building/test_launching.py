@@ -13,7 +13,8 @@ import pytest
 from build_helpers import TEMPLATE, temporary_files, worker_processes
 
 import tokenmill as tm
-from tokenmill.building.executors import launching
+from tokenmill.building.executors import launching, worker_process
+from tokenmill.cli import main
 from tokenmill.errors import BuildError
 from tokenmill.events import Event, ShardDone
 
@@ -36,7 +37,7 @@ def expected(corpus, tokenizer_path, tmp_path_factory) -> str:
 OPTIONS = {"shard_bytes": "8KB", "engine": "gigatoken", "progress": "quiet"}
 
 
-def forbidden(*_: object) -> int:
+def forbidden(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
 
@@ -109,7 +110,7 @@ def test_where_nothing_can_be_forked(corpus, expected, tokenizer_path, tmp_path,
             "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
         )
     elif why == "system":
-        monkeypatch.setattr(launching.sys, "platform", "sunos")
+        monkeypatch.setattr(worker_process.sys, "platform", "sunos")
     elif why == "container":
         monkeypatch.setattr(os, "pidfd_open", forbidden)
     else:
@@ -142,3 +143,49 @@ def in_templates(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> No
     site.mkdir()
     (site / "sitecustomize.py").write_text(f"import sys\nif {TEMPLATE!r} in sys.orig_argv:\n    exec({code!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_template_that_was_started_early(corpus, expected, tokenizer_path, tmp_path, workers):
+    """It is the one that workers are forked from; where there is no more than one worker, it ends."""
+    worker_process.prepare_template()
+    [early] = templates()
+    parents = []
+    store = build(
+        corpus,
+        tokenizer_path,
+        tmp_path / "store",
+        lambda number: parents.extend(worker.ppid() for worker in worker_processes()),
+        workers=workers,
+    )
+    assert store.fingerprint == expected
+    assert set(parents) == {0: set(), 1: {os.getpid()}, 2: {early.pid}}[workers]
+    assert worker_process.take_template() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_early"),
+    [
+        (["big.jsonl", "-o", "new"], True),
+        (["folder", "-o", "new", "--workers", "3"], True),
+        (["small.jsonl", "-o", "new"], False),
+        (["missing.jsonl", "-o", "new"], False),
+        (["big.jsonl"], False),
+        (["big.jsonl", "-o", "folder"], False),
+        (["big.jsonl", "-o", "new", "--workers", "1"], False),
+        (["big.jsonl", "-o", "new", "--max-documents", "5"], False),
+    ],
+)
+def test_when_a_template_is_started_early(tmp_path, monkeypatch, arguments, is_early):
+    """Only for a build that surely has workers."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for name, size in (("folder/a.jsonl", 5), ("folder/b.jsonl", 5), ("big.jsonl", 9), ("small.jsonl", 1)):
+        Path(name).write_bytes(b"x" * (size << 20))
+    started: list[None] = []
+    monkeypatch.setattr(worker_process, "prepare_template", lambda: started.append(None))
+    monkeypatch.setattr("tokenmill.building.machine.usable_cores", lambda: 2)
+    monkeypatch.setattr("tokenmill.building.api.build_store", forbidden)
+    with pytest.raises(PermissionError):
+        main(["build", *arguments, "-t", "bytes"])
+    assert started == [None] * is_early

@@ -23,7 +23,7 @@ EXEMPT = {
     "io/disk.py",
     "building/machine.py",  # reads /proc and /sys
     "building/executors/worker.py",  # writes to a pipe
-    "building/executors/launching.py",  # pipes of workers
+    "building/executors/worker_process.py",  # pipes of workers
 }
 FUNCTIONS = {
     "os": "open write rename replace renames link symlink unlink remove rmdir removedirs mkdir makedirs truncate ftruncate"

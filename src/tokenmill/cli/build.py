@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, add_options, given_options
@@ -34,15 +37,45 @@ def add(commands: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from tokenmill.building.api import build_store
-
     given = given_options(options, BuildArguments)
     if options.quiet or options.verbose:
         given["progress"] = "quiet" if options.quiet else "verbose"
     arguments = BuildArguments(options.tokenizer, **given)
+    _start_early(options.source, arguments)
+    from tokenmill.building.api import build_store
+
     store = build_store(tuple(options.source), arguments, allow_temporary=False)
     print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
+
+
+def _start_early(source: list[str], arguments: BuildArguments) -> None:
+    """If the build will surely have workers, start what they are forked from: it loads while this process loads.
+
+    This is decided by what can be seen at once.
+    """
+    is_trial = any(getattr(arguments, each.name) is not None for each in fields(TrialOptions))
+    is_alone = arguments.workers is not None and arguments.workers < 2
+    if is_trial or is_alone or arguments.out is None or os.path.lexists(arguments.out):
+        return
+    from tokenmill.building.executors.worker_process import SMALL_BYTES, prepare_template
+    from tokenmill.building.machine import usable_cores
+
+    if usable_cores() > 1 and _holds(source, SMALL_BYTES):
+        prepare_template()
+
+
+def _holds(source: list[str], nbytes: int) -> bool:
+    """Whether files and folders hold so many bytes."""
+    found = 0
+    for path in source:
+        for folder, _, names in os.walk(path) if os.path.isdir(path) else [("", [], [path])]:
+            for name in names:
+                with suppress(OSError):
+                    found += os.path.getsize(os.path.join(folder, name))
+                if found >= nbytes:
+                    return True
+    return False
 
 
 def failed_files(number: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from tokenmill.building.executors.choose import SMALL_BYTES
+from tokenmill.building.executors.worker_process import SMALL_BYTES
 from tokenmill.building.machine import PARENT_BYTES, share_out
 from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
 from tokenmill.encoding.selection.choosing import RACE_BYTES

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tokenmill.building.executors.base import Executor
+from tokenmill.building.executors.worker_process import SMALL_BYTES, drop_template
 from tokenmill.building.machine import share_out
 from tokenmill.events import Listener
-
-SMALL_BYTES = 8 << 20  # less text than this is encoded before worker processes would have started
 
 
 def executor_for(
@@ -33,6 +32,7 @@ def executor_for(
     if workers == 0 or is_trial or is_small or live is not None:
         from tokenmill.building.executors.in_process import InProcess
 
+        drop_template()
         return InProcess(share, emit, live)
     from tokenmill.building.executors.process_pool import ProcessPool
 

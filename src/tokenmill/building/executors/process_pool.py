@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenmill.building.executors.base import Failures, Note, Offer
-from tokenmill.building.executors.launching import STDERR_BYTES, Launcher, WorkerProcess
+from tokenmill.building.executors.launching import Launcher
 from tokenmill.building.executors.supervisor import Supervisor, Worker
+from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProcess
 from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, proportional_bytes, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed

@@ -20,6 +20,7 @@ import socket
 import sys
 
 from tokenmill.building.executors import worker
+from tokenmill.building.executors.worker_process import MESSAGE_BYTES
 from tokenmill.building.machine import thread_count
 from tokenmill.building.task import TaskRunner
 from tokenmill.building.task_context import TaskContext
@@ -27,7 +28,6 @@ from tokenmill.child_process import claim_process
 from tokenmill.encoding.engines import import_fast_engine
 from tokenmill.errors import TokenmillError
 
-MESSAGE_BYTES = 1 << 12
 HAS_THREADS = 71  # exit code: this process has more than one thread, so that a fork of it may hang
 
 

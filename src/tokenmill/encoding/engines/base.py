@@ -24,16 +24,6 @@ Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
 
 BATCH_BYTES = 2 << 20
-# One thread per process, because a build runs one worker process per core. Values set by the user take precedence.
-# The C library keeps memory that was freed: a block needs as much as the one before, and fresh pages cost a tenth of the time.
-WORKER_ENVIRONMENT = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAYON_NUM_THREADS": "1",
-    "FASTOKENS_BPE_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +72,9 @@ class Engine(ABC):
     @abstractmethod
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         """Return the ids of all documents concatenated, and len(values) + 1 offsets into them."""
+
+    def use_cores(self, count: int) -> None:  # noqa: B027
+        """Let `encode` use up to `count` cores, if the engine can. It uses one unless it was told otherwise."""
 
     def preload(self) -> None:  # noqa: B027
         """Load what would otherwise be loaded when it is first needed. Called from another thread than `encode`."""

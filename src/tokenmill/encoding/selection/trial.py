@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.child_process import WORKER_ENVIRONMENT
 from tokenmill.documents import text_array
-from tokenmill.encoding.engines.base import BATCH_BYTES, WORKER_ENVIRONMENT, offsets_of
+from tokenmill.encoding.engines.base import BATCH_BYTES, offsets_of
 from tokenmill.encoding.selection.verdicts import Encoded
 
 TIMEOUT = 120.0  # seconds for one request; after that the engine counts as hung
