@@ -27,6 +27,7 @@ from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
 from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
+from tokenmill.child_process import end_idle_children
 from tokenmill.documents import BLANK
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection.choosing import RACE_BYTES
@@ -266,6 +267,8 @@ def _run_tasks(
     results = Results(list(plan.tasks))
     emit(_planned_event(plan, tokenizer, executor))
     spot_check = results.spot_check = _spot_check(plan, results, tokenizer, executor.processes)
+    if executor.is_isolated:
+        end_idle_children()  # they have read for the plan; workers read for themselves
     executor.begin(_task_context(plan, tokenizer), None if spot_check is None else spot_check.offer)
     if spot_check is not None and not executor.is_isolated:
         spot_check.load_ahead()
