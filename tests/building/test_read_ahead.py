@@ -74,15 +74,15 @@ class Host:
         return False
 
 
-@pytest.mark.parametrize(("tasks", "expected"), [(1, [5]), (2, [2, 2]), (3, [1, 1, 1])])
+@pytest.mark.parametrize(("tasks", "expected"), [(1, [True]), (2, [False, False]), (3, [False, False])])
 def test_only_where_cores_are_idle(tmp_path, tasks, expected):
     write_corpus(tmp_path / "corpus")
     work = plan_work(tmp_path / "corpus", tmp_path / "out")
     host = Host()
-    supervisor = Supervisor(5, host, lambda event: None)
+    supervisor = Supervisor(2, host, lambda event: None)
     supervisor.add(work.tasks[:tasks], lambda task: False, lambda task, result: None)
     supervisor.assign()
-    assert [message["cores"] for message in host.sent] == expected
+    assert [message["reads_ahead"] for message in host.sent] == expected
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -62,7 +62,7 @@ class TaskOptions:
     crashes: CrashHistory = field(default_factory=CrashHistory)
     block_bytes: int = BLOCK_BYTES
     memory: int | None = None  # bytes this process may use before the engine is reloaded
-    cores: int = 1  # that the task may use: more than one if there are more cores than tasks
+    reads_ahead: bool = False  # in a thread: for when there are more cores than tasks
     refuse_special_tokens: bool = False  # a document that holds a special token stops the build
     announce: Announce = lambda first, last: None
     announce_piece: Callable[[int | None], None] | None = (
@@ -139,7 +139,6 @@ class TaskRunner:
         """Everything but making the shard durable. Memory and special tokens are handled as the context says."""
         context = self.context
         options = replace(options, memory=context.memory, refuse_special_tokens=context.refuse_special_tokens)
-        self._encoder.engine.use_cores(options.cores - 1)  # one is reading
         return encode_task(task, self._source, self._encoder, self._shards, options)
 
     def commit(self, encoded: EncodedTask) -> TaskResult:
@@ -298,7 +297,7 @@ class TaskRun:
         """
         content = content_hasher(piece, self._source)
         blocks = safely(piece, read_piece(piece, self._source, self._options.block_bytes, content))
-        if self._options.cores > 1:
+        if self._options.reads_ahead:
             blocks = read_ahead(blocks)
         waiting: list[Documents] = []
         size, mark = 0, None
@@ -324,7 +323,7 @@ class TaskRun:
                 waiting, size = [], 0
                 self.progress.update()
             self._clock.lap("read")
-            if self._options.cores == 1:  # else reading and parsing take no time of this thread but what it waited
+            if not self._options.reads_ahead:  # else reading and parsing take no time of this thread but what it waited
                 self._clock.move(content.parse_seconds, "read", "parse")
             counts.content = _checked(content.digest, piece)
         except InputError:

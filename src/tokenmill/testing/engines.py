@@ -115,14 +115,6 @@ class EngineContract:
         whole = dict(zip(order, case.encode(texts), strict=True))
         assert in_batches == [whole[i] for i in order]
 
-    def test_cores_do_not_matter(self, case: EngineCase) -> None:
-        texts = case.texts[:300]
-        alone = case.encode(texts)
-        case.engine.use_cores(3)
-        together = case.encode(texts)
-        case.engine.use_cores(1)
-        assert alone == together == case.encode(texts)
-
     def test_no_documents(self, case: EngineCase) -> None:
         assert case.encode([]) == []
         assert encode(case.engine, pa.array(["a", "b"], pa.large_string()).slice(1, 0)) == []

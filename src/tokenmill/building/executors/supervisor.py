@@ -143,9 +143,10 @@ class Supervisor:
         worker.unfinished[task.id] = task
         worker.silent = worker.stuck = 0.0
         crashes = self._crashes.get(task.id, TaskCrashes())
-        tasks = sum(bool(other.running) for other in self.workers) + len(self._queue)
-        cores = max(1, self._count // tasks)
-        self._host.send(worker, {"task": asdict(task), "crashes": asdict(crashes.history), "cores": cores})
+        has_idle_cores = sum(bool(other.running) for other in self.workers) + len(self._queue) < self._count
+        self._host.send(
+            worker, {"task": asdict(task), "crashes": asdict(crashes.history), "reads_ahead": has_idle_cores}
+        )
 
     def receive(self, worker: Worker, kind: str, value: Any) -> None:
         """A message of a worker: worker.py lists them."""

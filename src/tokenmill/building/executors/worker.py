@@ -4,7 +4,7 @@ It is a plain subprocess or forked from one (see `launching`), so a build works 
 notebook; and messages are JSON, so nothing is unpickled. It keeps no state between tasks: the supervisor decides.
 
     in   {"begin": {...}}                     once: the context; null if the worker was forked and has it
-         {"task": {...}, "crashes": {...}, "cores": number}    one at a time; may come before "begin", and waits for it
+         {"task": {...}, "crashes": {...}, "reads_ahead": bool}    one at a time; may come before "begin", and waits for it
          {"stop": true}                       after the last
     out  {"ready": pid}
          {"alive": true}           every two seconds
@@ -80,14 +80,14 @@ class _WorkerProcess:
         self.send({"ready": os.getpid()})
         while "stop" not in (message := early.pop(0) if early else self.inbox.get()):
             crashes = CrashHistory.from_json(message["crashes"])
-            self.work(Task.from_json(message["task"]), crashes, cores=message["cores"])
+            self.work(Task.from_json(message["task"]), crashes, reads_ahead=message["reads_ahead"])
         self.committer.shutdown()
         os._exit(0)  # without waiting for the listener, which blocks on standard input
 
-    def work(self, task: Task, crashes: CrashHistory, *, cores: int) -> None:
+    def work(self, task: Task, crashes: CrashHistory, *, reads_ahead: bool) -> None:
         options = TaskOptions(
             crashes=crashes,
-            cores=cores,
+            reads_ahead=reads_ahead,
             announce=lambda first, last: self.send({"at": [first, last] if last else None}),
             announce_piece=(lambda piece: self.send({"reading": piece})) if crashes.alone else None,
             report=lambda advanced: self.send({"advanced": asdict(advanced)}),

@@ -73,9 +73,6 @@ class Engine(ABC):
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         """Return the ids of all documents concatenated, and len(values) + 1 offsets into them."""
 
-    def use_cores(self, count: int) -> None:  # noqa: B027
-        """Let `encode` use up to `count` cores, if the engine can. It uses one unless it was told otherwise."""
-
     def preload(self) -> None:  # noqa: B027
         """Load what would otherwise be loaded when it is first needed. Called from another thread than `encode`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from importlib.metadata import version
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.child_process import WORKER_ENVIRONMENT
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, offsets_of
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-THREADS = "RAYON_NUM_THREADS"
 SMALL_JSON = 1 << 16  # characters; that of the bytes tokenizer is smaller
 
 
@@ -35,18 +32,10 @@ class GigatokenEngine(Engine):
 
         import_awkward(version(self.library))
         self._tokenizer = gigatoken.Tokenizer.from_json(definition.engine_json)
-        self._is_parallel = False
-
-    def use_cores(self, count: int) -> None:
-        self._is_parallel = count > 1
-        if os.environ.get(THREADS) == WORKER_ENVIRONMENT[THREADS]:  # else the user has set it
-            os.environ[THREADS] = str(count)  # read when the first thread is started
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
-        return values_and_offsets(
-            self._tokenizer.encode_batch(strings(data, text_offsets(values)), parallel=self._is_parallel)
-        )
+        return values_and_offsets(self._tokenizer.encode_batch(strings(data, text_offsets(values)), parallel=False))
 
 
 class FastokensEngine(Engine):

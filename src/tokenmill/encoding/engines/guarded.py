@@ -120,9 +120,6 @@ class GuardedEngine(Engine):
         ids[~from_reference], ids[from_reference] = fast, slow
         return ids, offsets
 
-    def use_cores(self, count: int) -> None:
-        self._fast.use_cores(count)
-
     def preload(self) -> None:
         self._reference = self._make_reference()
 
