@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tokenmill.encoding.api import load_tokenizer as load_tokenizer
     from tokenmill.encoding.tokenizer import Tokenizer as Tokenizer
     from tokenmill.estimating.api import estimate as estimate
+    from tokenmill.exchange.api import export as export
+    from tokenmill.exchange.importing import import_tokens as import_tokens
     from tokenmill.loading import Loader as Loader
     from tokenmill.loading import load as load
     from tokenmill.loading import mix as mix
@@ -38,6 +40,8 @@ _HOMES = {
     "build": ("tokenmill.building.api", "build"),
     "errors": ("tokenmill.errors", None),
     "estimate": ("tokenmill.estimating.api", "estimate"),
+    "export": ("tokenmill.exchange.api", "export"),
+    "import_tokens": ("tokenmill.exchange.importing", "import_tokens"),
     "load": ("tokenmill.loading", "load"),
     "load_tokenizer": ("tokenmill.encoding.api", "load_tokenizer"),
     "mix": ("tokenmill.loading", "mix"),
@@ -56,6 +60,8 @@ __all__ = [
     "build",
     "errors",
     "estimate",
+    "export",
+    "import_tokens",
     "load",
     "load_tokenizer",
     "mix",

@@ -11,7 +11,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 from tokenmill.errors import UsageError
 from tokenmill.option_kinds import nearest
 from tokenmill.option_types import Options, declared
-from tokenmill.options import BuildArguments, EstimateArguments, LoadArguments, PackOptions, ReadOptions
+from tokenmill.options import (
+    BuildArguments,
+    EstimateArguments,
+    ExportArguments,
+    ImportArguments,
+    LoadArguments,
+    PackOptions,
+    ReadOptions,
+)
 
 VERBS: dict[str, type[Options]] = {
     "tm.read": ReadOptions,
@@ -19,6 +27,8 @@ VERBS: dict[str, type[Options]] = {
     "tm.estimate": EstimateArguments,
     "tm.pack": PackOptions,
     "tm.load": LoadArguments,
+    "tm.export": ExportArguments,
+    "tm.import_tokens": ImportArguments,
 }
 
 P = ParamSpec("P")

@@ -226,6 +226,65 @@ class PackOptions(RowOptions, LayoutOptions):
     dtype: Annotated[DType, Help("of the arrays")] = "int64"
 
 
+ExportFormat = Literal[
+    "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "pt", "safetensors", "olmo", "datatrove"
+]
+ImportFormat = Literal["auto", "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "olmo", "datatrove"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ExportOptions(Options):
+    """What is exported, and into which files."""
+
+    format: Annotated[ExportFormat, Help("format to write", metavar="NAME")]
+    split: Annotated[
+        str | None, Help("only documents from files of this split, such as train", "all documents", "NAME")
+    ] = None
+    shares: Annotated[
+        str | None, Help("splits by shares of the documents, such as train=0.99,val=0.01", "no splits", "NAME=SHARE")
+    ] = None
+    seed: Annotated[Annotated[int, Whole(-(2**63), 2**64 - 1)], Help("shares: another seed draws other documents")] = 0
+    tokens_per_file: Annotated[
+        Count | None, Help("documents: tokens per file, at least; in whole shards", "as usual for the format", "N")
+    ] = None
+    rows_per_file: Annotated[Rows | None, Help("rows: rows per file", "as usual for the format", "N")] = None
+    max_chunks: Annotated[Rows | None, Help("rows: at most so many files", metavar="N")] = None
+    progress: Annotated[Literal["auto", "quiet"], Help("what is shown while files are written", metavar="NAME")] = (
+        "auto"
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExportArguments(ExportOptions, RowOptions, LayoutOptions):
+    """Everything `tm.export` takes after the data. The options of packing are for rows of a store: they need `seq_len`."""
+
+    path: Annotated[Path, Help("folder of the export", metavar="DIR")]
+    _: KW_ONLY
+    seq_len: Annotated[Positions | None, Help("rows of so many positions instead of documents", metavar="L")] = None
+    fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(OneOf(get_args(Field)))], Help("arrays of a row")] = (
+        "input_ids",
+    )
+    dtype: Annotated[DType, Help("rows: of the arrays")] = "int32"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImportArguments(Options):
+    """Everything `tm.import_tokens` takes after the source."""
+
+    out: Annotated[Path, Help("folder of the store", metavar="DIR", short="-o")]
+    _: KW_ONLY
+    format: Annotated[ImportFormat, Help("format of the source", "recognised by its files", "NAME")] = "auto"
+    tokenizer: Any = None
+    eos: Annotated[
+        TokenName | None, Help("token that ends documents, for formats without borders", "the tokenizer's", "TOKEN")
+    ] = None
+    dtype: Annotated[
+        Literal["uint16", "uint32", "int32", "int64"] | None,
+        Help("of the ids in flat files that do not say it", "uint16", "NAME"),
+    ] = None
+    shard_tokens: Annotated[Count, Help("tokens per shard", metavar="N")] = 10_000_000
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SplitOptions(Options):
     """Options of `view.split`, beside the named parts."""

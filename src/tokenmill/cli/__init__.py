@@ -18,7 +18,21 @@ from typing import Any
 
 from tokenmill import __version__
 from tokenmill.child_process import claim_process
-from tokenmill.cli import bench, build, cache, completion, demo, estimate, info, pack, run, show, verify
+from tokenmill.cli import (
+    bench,
+    build,
+    cache,
+    completion,
+    demo,
+    estimate,
+    export,
+    import_tokens,
+    info,
+    pack,
+    run,
+    show,
+    verify,
+)
 from tokenmill.cli.command_parser import CommandParser
 from tokenmill.errors import TokenmillError
 from tokenmill.formatting import printable
@@ -88,7 +102,7 @@ def parser() -> CommandParser:
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (build, estimate, run, info, show, pack, verify, cache, bench, demo):
+    for command in (build, estimate, run, info, show, pack, verify, export, import_tokens, cache, bench, demo):
         command.add(commands)
     completion.add(commands, top)
     return top

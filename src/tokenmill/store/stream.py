@@ -28,9 +28,10 @@ class Documents(NamedTuple):
     lengths: Places
 
 
-def all_documents(store: Store) -> Iterator[Documents]:
-    """All documents, up to a million at a time. Reads only ends; memory is 16 bytes per document."""
-    for shard, tokens in enumerate(store.manifest.shard_tokens):
+def all_documents(store: Store, first_shard: int = 0) -> Iterator[Documents]:
+    """All documents, or those from a shard on, up to a million at a time. Reads only ends; memory is 16 bytes per document."""
+    for shard in range(first_shard, store.num_shards):
+        tokens = store.manifest.shard_tokens[shard]
         ends = store.ends_of(shard)
         base = store.token_starts[shard]
         if (int(ends[-1]) if len(ends) else 0) != tokens:

@@ -1,0 +1,36 @@
+"""tokenmill import."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenmill.cli.flags import add_command, add_json, add_options, given_options
+from tokenmill.cli.info import print_info
+from tokenmill.options import ImportArguments
+
+
+def add(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "import",
+        _import,
+        help="make a store from tokens that another tool has written",
+        description="Make a store from tokens in the format of another tool. Nothing is tokenized: ids are taken as they are.",
+    )
+    command.add_argument("source", help="folder, file or prefix of the tokens")
+    command.add_argument("out", help="folder of the store")
+    command.add_argument(
+        "-t", "--tokenizer", help="the tokenizer that the ids are of: a path, a folder or a name, as for build"
+    )
+    add_options(command, ImportArguments, skip=["out", "tokenizer"])
+    add_json(command)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from tokenmill.exchange.importing import import_tokens
+
+    given = {name: value for name, value in given_options(options, ImportArguments).items() if name != "out"}
+    store = import_tokens(options.source, options.out, **given)
+    print_info(str(store.path), as_json=options.json, brief=True)
+    return 0

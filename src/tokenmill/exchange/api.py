@@ -1,0 +1,160 @@
+"""`tm.export`: a store, a view or splits as the files of another tool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import UsageError
+from tokenmill.exchange.formats.base import Job, Part
+from tokenmill.exchange.output import Output, OutputFile
+from tokenmill.exchange.registry import FORMATS
+from tokenmill.exchange.selection import Selection
+from tokenmill.io import disk
+from tokenmill.io.atomic import naming_files
+from tokenmill.option_calls import takes
+from tokenmill.option_types import values_of
+from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
+from tokenmill.packing.api import pack
+from tokenmill.packing.splits import ByFiles, files_of_split, shares
+from tokenmill.packing.view import View
+from tokenmill.store.store import Store, open_store
+
+WHOLE = "train"  # the name of the only part
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A finished export: its folder, format, the number of its files and bytes, and how many files were written this time."""
+
+    path: Path
+    format: str
+    files: int
+    bytes: int
+    written: int
+
+
+@takes(ExportArguments)
+def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], arguments: ExportArguments) -> Exported:
+    """Write a store, a view, or a dict of them by split, in the format of another tool, into a folder.
+
+    Documents are written from a store, rows from a view; a store with `seq_len` and the options of `tm.pack` gives rows, too.
+    `shares` and `split` are for a store: `shares="train=0.99,val=0.01"` writes both parts, `split="train"` the documents from
+    files of that name. docs/formats.md says what each format keeps.
+
+    Files are complete or not there; the same export again writes only what has changed, and an interrupted one is continued.
+    """
+    return export_files(data, arguments)
+
+
+def export_files(
+    data: Any, arguments: ExportArguments, advanced: Callable[[int], None] = lambda nbytes: None
+) -> Exported:
+    """The same; `advanced` gets the number of bytes as they are written."""
+    format = FORMATS[arguments.format]
+    parts = _parts(data, arguments)
+    kinds = {"documents" if isinstance(part, Selection) else "rows" for part in parts.values()}
+    if wrong := [kind for kind in kinds if kind not in format.takes]:
+        remedy = (
+            "give seq_len (--seq-len)" if wrong == ["documents"] else "leave out seq_len, or export the store itself"
+        )
+        raise UsageError(f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {remedy}")
+    store = next(_store_of(part) for part in parts.values())
+    job = Job(parts, arguments, store.manifest.tokenizer)
+    files, indexes = format.files(job)
+    files = [*files, *_tokenizer_files(store)]
+    facts = {"format": format.name, **_facts(parts, store)}
+    folder = Path(arguments.path)
+    with naming_files(), Output(folder, advanced) as output:
+        written = 0 if output.is_current(facts, files, indexes) else output.write(facts, files, indexes)
+        names = [*(file.name for file in files), *(index.name for index in indexes)]
+        nbytes = sum(os.stat(folder / name).st_size for name in names)
+    return Exported(folder, format.name, len(names), nbytes, written)
+
+
+def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
+    if isinstance(data, Mapping):
+        if not data:
+            raise UsageError("there is nothing to export: the dict is empty")
+        return {str(name): _part(each, arguments) for name, each in data.items()}
+    if isinstance(data, View):
+        return {WHOLE: _part(data, arguments)}
+    store = data if isinstance(data, Store) else open_store(data)
+    splits = () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
+    if arguments.shares is None:
+        return {arguments.split or WHOLE: _of_store(store, splits, arguments)}
+    named = shares(_shares_in(arguments.shares), arguments.seed, splits)
+    return {name: _of_store(store, (*splits, split), arguments) for name, split in named.items()}
+
+
+def _part(data: Any, arguments: ExportArguments) -> Part:
+    if isinstance(data, View):
+        if arguments.seq_len is not None or arguments.split is not None or arguments.shares is not None:
+            raise UsageError("a view has its rows already: give seq_len, split and shares with a store")
+        return data
+    if arguments.shares is not None:
+        raise UsageError("give shares with one store, or a dict of stores or views without shares")
+    store = data if isinstance(data, Store) else open_store(data)
+    splits = () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
+    return _of_store(store, splits, arguments)
+
+
+def _of_store(store: Store, splits: tuple[Any, ...], arguments: ExportArguments) -> Part:
+    if arguments.seq_len is None:
+        return Selection(store, splits)
+    options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}
+    view = pack(store, **values_of(PackOptions, PackOptions(arguments.seq_len, **options)))
+    return View(store, view.layout, view.row_format, splits) if splits else view
+
+
+def _shares_in(text: str) -> dict[str, float]:
+    """ "train=0.99,val=0.01" as a dict."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, share = part.strip().partition("=")
+        try:
+            found[name] = float(share)
+        except ValueError:
+            equals = ""
+        if not equals or not name.isidentifier():
+            raise UsageError(f"shares={text!r}: write names and shares, such as train=0.99,val=0.01")
+    return found
+
+
+def _store_of(part: Part) -> Store:
+    return part.store
+
+
+def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:
+    """What the receipt says about the data: with all documents of a store, enough to import it as it was."""
+    manifest = store.manifest
+    facts: dict[str, Any] = {
+        "splits": {
+            name: {"documents": part.documents, "tokens": part.tokens}
+            if isinstance(part, Selection)
+            else {"rows": len(part)}
+            for name, part in parts.items()
+        },
+        "tokenizer": manifest.tokenizer,
+        "bos": manifest.options["bos"],
+        "eos": manifest.options["eos"],
+        "dtype": manifest.dtype,
+    }
+    [*only] = parts.values()
+    if len(only) == 1 and isinstance(only[0], Selection) and not only[0].splits:
+        facts |= {"store": store.fingerprint, "shard_documents": manifest.shard_documents}
+    return facts
+
+
+def _tokenizer_files(store: Store) -> list[OutputFile]:
+    """The files of the tokenizer, in the folder `tokenizer`."""
+    folder = store.tokenizer.path
+    names = [name for name in store.manifest.files if name.startswith("tokenizer/")] if folder.is_dir() else []
+
+    def copy(name: str) -> Callable[[Any], None]:
+        return lambda out: out.write(disk.read_bytes(store.path / name))
+
+    return [OutputFile(name, [store.manifest.files[name]], copy(name)) for name in names]

@@ -1,0 +1,32 @@
+"""Packed rows in exports: which views have rows that fit into files, and which rows go into which file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenmill.errors import UsageError
+from tokenmill.options import ExportOptions
+from tokenmill.packing.view import View
+
+WITHOUT_ROWS = ("cu_seqlens", "attention_mask_4d", "document_mask")  # not one value per position
+
+
+def check_rows(view: View) -> None:
+    """Raise UsageError for a view whose rows have no common width, or arrays of another shape."""
+    if view.layout.buckets:
+        raise UsageError("rows of several widths (buckets) do not fit into one table: pack without buckets")
+    if wrong := [name for name in view.row_format.fields if name in WITHOUT_ROWS]:
+        raise UsageError(f"{wrong[0]} has no value per position: leave it out of fields")
+
+
+def row_ranges(view: View, options: ExportOptions, tokens: int) -> list[tuple[int, int]]:
+    """The rows of each file."""
+    check_rows(view)
+    step = options.rows_per_file or max(1, tokens // view.seq_len)
+    ranges = [(low, min(len(view), low + step)) for low in range(0, len(view), step)] or [(0, 0)]
+    return ranges if options.max_chunks is None else ranges[: options.max_chunks]
+
+
+def row_key(view: View, first: int, stop: int) -> list[Any]:
+    """What the bytes of some rows depend on."""
+    return [view.fingerprint, list(view.row_format.fields), str(view.row_format.dtype), first, stop]

@@ -1,0 +1,110 @@
+"""datatrove: `.ds` files of ids, `.ds.index` with the end of each document, and a few words in `.ds.metadata`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tokenmill.errors import InputError
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    cut,
+    file_ranges,
+    flat_dtype,
+    map_ids,
+    put,
+    write_ids,
+)
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import Selection
+
+TOKENS_PER_FILE = 1 << 30
+
+
+class DatatroveFormat(ExchangeFormat):
+    """What datatrove's tokenizer step writes, and Nanotron reads."""
+
+    name = "datatrove"
+
+    def files(self, job: Job) -> Files:
+        dtype = flat_dtype(job.vocab_size)
+        data, indexes = [], []
+        for name, part in job.selections().items():
+            folder = f"{name}/" if len(job.parts) > 1 else ""
+            for number, (first, stop) in enumerate(file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)):
+                key = [self.name, dtype.name, part.key_of(first, stop)]
+                path = f"{folder}{number:05d}.ds"
+                data.append(OutputFile(path, key, _ids(part, dtype, first, stop)))
+                about = f"{job.tokenizer['name']}|{dtype.itemsize}"
+                indexes.append(IndexFile(f"{path}.metadata", [*key, about], _metadata(path, about, dtype)))
+                indexes.append(IndexFile(f"{path}.index", [*key, "index"], _index(part, first, stop)))
+        return data, indexes
+
+    def recognizes(self, path: Path) -> bool:
+        return path.suffix == ".ds" or (path.is_dir() and any(path.rglob("*.ds")))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        files = sorted(path.rglob("*.ds")) if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path} has no .ds files")
+        return files
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        kind = np.dtype(dtype or _described(path))
+        ids = map_ids(path, kind)
+        ends = map_ids(path.with_name(path.name + ".index"), "<u8").astype(np.int64)
+        if len(ends) and ((np.diff(ends, prepend=0) < 0).any() or int(ends[-1]) != len(ids)):
+            raise InputError(
+                f"{path}.index: its last document ends at token {int(ends[-1]):,}, the file has {len(ids):,};"
+                " one of them is cut short, or the ids are of another dtype"
+            )
+        if not len(ends) and len(ids):
+            raise InputError(f"{path}.index is empty, but {path} has {len(ids):,} tokens")
+        return Found(kind, cut(ids, ends), has_borders=True)
+
+
+def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
+    return lambda out: write_ids(out, part, dtype, first, stop)
+
+
+def _index(part: Selection, first: int, stop: int) -> Any:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        at = 0
+        for block in part.blocks(first, stop):
+            put(out, (np.cumsum(block.lengths) + at).astype("<u8"))
+            at += int(block.lengths.sum())
+
+    return write
+
+
+def _metadata(path: str, about: str, dtype: np.dtype[Any]) -> Any:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        tokens = written[path].bytes // dtype.itemsize
+        out.write(f"{about}\n{tokens}\n{_short(tokens)}\n".encode())
+
+    return write
+
+
+def _short(tokens: int) -> str:
+    """As datatrove writes it for people: 1.50 BT."""
+    for name, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if tokens >= size:
+            return f"{tokens / size:.2f} {name}T"
+    return f"{tokens} T"
+
+
+def _described(path: Path) -> str:
+    """The dtype that the metadata of a file names; that of a small vocabulary if there is none."""
+    try:
+        width = int(path.with_name(path.name + ".metadata").read_text().split("\n")[0].rpartition("|")[2])
+    except (OSError, ValueError):
+        width = 2
+    if width not in (2, 4):
+        raise InputError(f"{path}.metadata: ids of {width} bytes; 2 or 4 can be read")
+    return "uint16" if width == 2 else "uint32"

@@ -1,0 +1,89 @@
+"""llm.c and modded-nanogpt: `.bin` files of ids behind a header of 256 int32: magic number, version, number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, file_ranges, map_ids, put, write_ids
+from tokenmill.exchange.output import OutputFile
+from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+
+HEADER = 256  # int32 values
+KINDS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}  # magic number: version and dtype, for GPT-2 and for Llama 3
+TOKENS_PER_FILE = 100_000_000
+
+
+class LlmcFormat(ExchangeFormat):
+    """Ids alone: documents end at eos. Files of about a hundred million tokens."""
+
+    name = "llmc"
+    keeps_borders = False
+
+    def files(self, job: Job) -> Files:
+        magic = 20240520 if job.vocab_size <= 1 << 16 else 20240801
+        size = job.options.tokens_per_file or TOKENS_PER_FILE
+        files = []
+        for name, part in job.selections().items():
+            for number, (first, stop) in enumerate(file_ranges(part, size)):
+                key = [self.name, magic, part.key_of(first, stop)]
+                files.append(OutputFile(f"tokens_{name}_{number:06d}.bin", key, _writer(part, first, stop, magic)))
+        return files, []
+
+    def recognizes(self, path: Path) -> bool:
+        return any(_header(file) is not None for file in _files(path)[:1])
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        files = _files(path)
+        if not files:
+            raise InputError(f"{path} has no .bin files")
+        return files
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        header = _header(path)
+        if header is None:
+            magics = " or ".join(map(str, KINDS))
+            raise InputError(f"{path} is not a file of llm.c: its first number is not {magics}")
+        magic, version, count = (int(each) for each in header[:3])
+        expected, kind = KINDS[magic]
+        if version != expected:
+            raise InputError(f"{path}: version {version} of the format of llm.c, of which {expected} can be read")
+        ids = map_ids(path, kind, HEADER * 4, count)
+        blocks = (ids[low : low + BLOCK_TOKENS] for low in range(0, len(ids), BLOCK_TOKENS))
+        return Found(np.dtype(kind), (Block(part, np.array([len(part)])) for part in blocks), has_borders=False)
+
+
+def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[BinaryIO], None]:
+    version, dtype = KINDS[magic]
+
+    def write(out: BinaryIO) -> None:
+        tokens = sum(len(block.ids) for block in part.blocks(first, stop))
+        if tokens >= 1 << 31:
+            raise UsageError(
+                f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: build the store"
+                " with smaller shards (--shard-bytes)"
+            )
+        header = np.zeros(HEADER, "<i4")
+        header[:3] = magic, version, tokens
+        put(out, header)
+        write_ids(out, part, dtype, first, stop)
+
+    return write
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.bin")) if path.is_dir() else [path]
+
+
+def _header(path: Path) -> np.ndarray | None:
+    """The header of a file, if it begins with a known number."""
+    try:
+        with open(path, "rb") as file:
+            header = np.frombuffer(file.read(HEADER * 4), "<i4")
+    except (OSError, ValueError):
+        return None
+    return header if len(header) == HEADER and int(header[0]) in KINDS else None

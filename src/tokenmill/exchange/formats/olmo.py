@@ -1,0 +1,115 @@
+"""OLMo and dolma: flat `.npy` files of ids (without a header, in spite of their name) and `.csv.gz` files that list documents."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import InputError
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    cut,
+    file_ranges,
+    flat_dtype,
+    map_ids,
+    write_ids,
+)
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import Selection
+
+TOKENS_PER_FILE = 1 << 29
+
+
+class OlmoFormat(ExchangeFormat):
+    """What dolma's `tokens` command writes: in the lists, start and end of each document, its number and its place."""
+
+    name = "olmo"
+
+    def files(self, job: Job) -> Files:
+        dtype = flat_dtype(job.vocab_size)
+        data, indexes = [], []
+        for name, part in job.selections().items():
+            folder = f"{name}/" if len(job.parts) > 1 else ""
+            for number, (first, stop) in enumerate(file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)):
+                key = [self.name, dtype.name, part.key_of(first, stop)]
+                path = f"{folder}part-{number:05d}"
+                data.append(OutputFile(f"{path}.npy", key, _ids(part, dtype, first, stop)))
+                indexes.append(IndexFile(f"{path}.csv.gz", [*key, first], _list(part, first, stop)))
+        return data, indexes
+
+    def recognizes(self, path: Path) -> bool:
+        files = _files(path)
+        return bool(files) and _list_of(files[0]).exists()
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        files = _files(path)
+        if not files:
+            raise InputError(f"{path} has no .npy files")
+        return files
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        ends = _read_list(_list_of(path))
+        tokens = int(ends[-1]) if len(ends) else 0
+        kind = np.dtype(dtype or ("uint32" if path.stat().st_size == 4 * tokens else "uint16"))
+        return Found(kind, cut(map_ids(path, kind, count=tokens), ends), has_borders=True)
+
+
+def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
+    return lambda out: write_ids(out, part, dtype, first, stop)
+
+
+def _list(part: Selection, first: int, stop: int) -> Any:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        number, at = first, 0
+        with gzip.GzipFile("", "wb", 1, fileobj=out, mtime=0) as packed:
+            for block in part.blocks(first, stop):
+                ends = np.cumsum(block.lengths) + at
+                starts = (ends - block.lengths).tolist()
+                lines = [
+                    f"{start},{end},{number + i},,{number + i}\n"
+                    for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=True))
+                ]
+                packed.write("".join(lines).encode())
+                number, at = number + len(lines), int(ends[-1])
+
+    return write
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.npy")) if path.is_dir() else [path] if path.suffix == ".npy" else []
+
+
+def _list_of(path: Path) -> Path:
+    return path.with_suffix(".csv.gz")
+
+
+def _read_list(path: Path) -> npt.NDArray[np.int64]:
+    """Where the documents end. Raises InputError unless they follow each other from the first token on."""
+    ends: list[int] = []
+    before = 0
+    try:
+        with gzip.open(path, "rb") as packed:
+            for row in csv.reader(io.TextIOWrapper(packed, "utf-8")):
+                start, end = int(row[0]), int(row[1])
+                if start != before or end < start:
+                    raise InputError(
+                        f"{path}: document {len(ends)} is said to be at {start} to {end}, after one that ends at {before}"
+                    )
+                ends.append(end)
+                before = end
+    except (OSError, EOFError, zlib.error, ValueError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: {type(error).__name__}: {error}") from error
+    return np.array(ends, np.int64)

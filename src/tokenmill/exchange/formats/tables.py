@@ -1,0 +1,299 @@
+"""Tables with a row per document, or per packed row: Hugging Face datasets on disk, parquet files and Arrow files."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenmill.errors import InputError
+from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+
+TOKENS_PER_FILE = 1 << 26
+IDS = "input_ids"
+METADATA = "metadata.json"
+DATASET_INFO, STATE, DICT = "dataset_info.json", "state.json", "dataset_dict.json"
+
+
+class TableFormat(ExchangeFormat):
+    """Lists of ids in a column `input_ids`, as int32; for rows the columns of the view, in its dtype."""
+
+    takes = ("documents", "rows")
+
+    @abstractmethod
+    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
+        """The name of file `number` of `count` of a part."""
+
+    @abstractmethod
+    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None: ...
+
+    def indexes(self, part: str, names: list[str], schema: pa.Schema, key: Any, *, is_only: bool) -> list[IndexFile]:
+        """Further files of a part."""
+        return []
+
+    def files(self, job: Job) -> Files:
+        data: list[OutputFile] = []
+        indexes: list[IndexFile] = []
+        is_only = len(job.parts) == 1
+        facts: dict[str, Any] = {
+            "tokenizer": job.tokenizer["name"],
+            "vocab_size": job.vocab_size,
+            "eos_id": job.tokenizer["eos_id"],
+            "splits": {name: _facts(part) for name, part in job.parts.items()},
+        }
+        for name, part in job.parts.items():
+            schema, ranges = _schema(part), _ranges(part, job)
+            names = [self.name_of(name, i, len(ranges), is_only=is_only) for i in range(len(ranges))]
+            for path, (first, stop) in zip(names, ranges, strict=True):
+                data.append(OutputFile(path, [self.name, *_key(part, first, stop)], self._writer(part, first, stop)))
+            indexes += self.indexes(name, names, schema, _key(part, 0, ranges[-1][1]), is_only=is_only)
+
+        def metadata(out: BinaryIO, written: Mapping[str, Written]) -> None:
+            out.write(json.dumps(facts, indent=1).encode() + b"\n")
+
+        return data, [IndexFile(METADATA, facts, metadata), *indexes]
+
+    def _writer(self, part: Part, first: int, stop: int) -> Callable[[BinaryIO], None]:
+        return lambda out: self.write(out, _schema(part), _batches(part, first, stop))
+
+    def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """The batches of a file."""
+        raise NotImplementedError
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        return Found(np.dtype(dtype or "uint32"), _blocks(path, self.tables(path)), has_borders=True)
+
+
+class ParquetFiles(TableFormat):
+    """Files that `datasets.load_dataset`, polars and the rest read: data/train-00000-of-00004.parquet."""
+
+    name = "parquet"
+
+    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
+        return f"data/{part}-{number:05d}-of-{count:05d}.parquet"
+
+    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=False) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def recognizes(self, path: Path) -> bool:
+        return path.suffix == ".parquet" or (path.is_dir() and any(path.rglob("*.parquet")))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        return _found(path, ".parquet")
+
+    def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
+        file = pq.ParquetFile(path)
+        rows = max(1, BLOCK_TOKENS * file.metadata.num_rows // max(1, _id_count(file)))
+        yield from file.iter_batches(rows, columns=[IDS] if IDS in file.schema_arrow.names else None, use_threads=False)
+
+
+class ArrowFiles(TableFormat):
+    """Arrow IPC files."""
+
+    name = "arrow"
+
+    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
+        return f"{part}-{number:05d}-of-{count:05d}.arrow"
+
+    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        with pa.ipc.new_file(out, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def recognizes(self, path: Path) -> bool:
+        return path.suffix == ".arrow" or (path.is_dir() and any(path.glob("*.arrow")))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        return _found(path, ".arrow")
+
+    def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(path)) as raw:
+            try:
+                file = pa.ipc.open_file(raw)
+                yield from (file.get_batch(i) for i in range(file.num_record_batches))
+            except pa.ArrowInvalid:
+                raw.seek(0)
+                yield from pa.ipc.open_stream(raw)
+
+
+class HuggingFaceDataset(ArrowFiles):
+    """What `Dataset.save_to_disk` and `DatasetDict.save_to_disk` write and `load_from_disk` opens."""
+
+    name = "hf"
+
+    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
+        return f"{'' if is_only else part + '/'}data-{number:05d}-of-{count:05d}.arrow"
+
+    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        features = {"info": {"features": _features(schema)}}
+        with pa.ipc.new_stream(out, schema.with_metadata({"huggingface": json.dumps(features)})) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def indexes(self, part: str, names: list[str], schema: pa.Schema, key: Any, *, is_only: bool) -> list[IndexFile]:
+        folder = "" if is_only else f"{part}/"
+        info = {"citation": "", "description": "", "features": _features(schema), "homepage": "", "license": ""}
+
+        def state(out: BinaryIO, written: Mapping[str, Written]) -> None:
+            from tokenmill.io.atomic import canonical, digest
+
+            files = [{"filename": name.removeprefix(folder)} for name in names]
+            body: dict[str, Any] = {
+                "_data_files": files,
+                "_fingerprint": digest(canonical([written[name].checksum for name in names]))[:16],
+                "_format_columns": None,
+                "_format_kwargs": {},
+                "_format_type": None,
+                "_output_all_columns": False,
+                "_split": part,
+            }
+            out.write(json.dumps(body, indent=2).encode())
+
+        def describe(out: BinaryIO, written: Mapping[str, Written]) -> None:
+            out.write(json.dumps(info, indent=2).encode())
+
+        found = [IndexFile(folder + DATASET_INFO, info, describe), IndexFile(folder + STATE, [key, names], state)]
+        return found
+
+    def files(self, job: Job) -> Files:
+        data, indexes = super().files(job)
+        if len(job.parts) > 1:
+            body = json.dumps({"splits": list(job.parts)}).encode()
+            indexes.append(IndexFile(DICT, list(job.parts), lambda out, written: _put(out, body)))
+        return data, indexes
+
+    def recognizes(self, path: Path) -> bool:
+        return (path / STATE).is_file() or (path / DICT).is_file()
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        folders = [path]
+        try:
+            if (path / DICT).is_file():
+                folders = [path / _plain(name) for name in json.loads((path / DICT).read_text())["splits"]]
+            return [
+                folder / _plain(file["filename"])
+                for folder in folders
+                for file in json.loads((folder / STATE).read_text())["_data_files"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a dataset that save_to_disk has written: {error}") from error
+
+
+def _put(out: BinaryIO, body: bytes) -> None:
+    out.write(body)
+
+
+def _plain(name: Any) -> str:
+    """A name from a file, which must not lead out of its folder."""
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+        raise InputError(f"{name!r} is not the name of a file")
+    return name
+
+
+def _found(path: Path, suffix: str) -> list[Path]:
+    files = sorted(path.rglob(f"*{suffix}"), key=_splits_in_order) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path} has no {suffix} files")
+    return files
+
+
+def _splits_in_order(path: Path) -> tuple[bool, str]:
+    return not path.name.startswith("train"), str(path)
+
+
+def _facts(part: Part) -> dict[str, Any]:
+    if isinstance(part, Selection):
+        return {"documents": part.documents, "tokens": part.tokens}
+    return {"rows": len(part), "seq_len": part.seq_len, "strategy": part.strategy}
+
+
+def _ranges(part: Part, job: Job) -> list[tuple[int, int]]:
+    size = job.options.tokens_per_file or TOKENS_PER_FILE
+    return file_ranges(part, size) if isinstance(part, Selection) else row_ranges(part, job.options, size)
+
+
+def _key(part: Part, first: int, stop: int) -> list[Any]:
+    return part.key_of(first, stop) if isinstance(part, Selection) else row_key(part, first, stop)
+
+
+def _schema(part: Part) -> pa.Schema:
+    if isinstance(part, Selection):
+        return pa.schema([(IDS, pa.list_(pa.int32()))])
+    check_rows(part)
+    kind = pa.from_numpy_dtype(np.dtype(part.row_format.dtype))
+    return pa.schema([(name, pa.list_(kind if "mask" not in name else pa.int8())) for name in part.row_format.fields])
+
+
+def _batches(part: Part, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    schema = _schema(part)
+    if isinstance(part, Selection):
+        for block in part.blocks(first, stop):
+            ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(block.lengths)))
+            yield pa.record_batch([_lists(block.ids.astype(np.int32), ends)], schema=schema)
+        return
+    step = max(1, BLOCK_TOKENS // part.seq_len // max(1, len(schema.names)))
+    for low in range(first, stop, step):
+        arrays = part.rows(range(low, min(stop, low + step)))
+        yield pa.record_batch([_rows(arrays[name]) for name in schema.names], schema=schema)
+
+
+def _lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> pa.ListArray:
+    """Lists over a flat array, which is not copied."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    flat = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    ends = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets.astype(np.int32))])
+    return pa.ListArray.from_arrays(ends, flat)
+
+
+def _rows(values: npt.NDArray[Any]) -> pa.ListArray:
+    values = np.ascontiguousarray(values)
+    return _lists(values.reshape(-1), np.arange(len(values) + 1, dtype=np.int64) * values.shape[1])
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """The columns as `datasets` describes them."""
+    return {
+        field.name: {"feature": {"dtype": str(field.type.value_type), "_type": "Value"}, "_type": "Sequence"}
+        for field in schema
+    }
+
+
+def _id_count(file: pq.ParquetFile) -> int:
+    """About how many ids a file has."""
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    return sum(int(group.total_byte_size) for group in groups) // 4
+
+
+def _blocks(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
+    """The documents in the column `input_ids`."""
+    try:
+        for batch in batches:
+            if IDS not in batch.schema.names:
+                raise InputError(f"{path} has no column {IDS}; it has {', '.join(batch.schema.names)}")
+            column = batch.column(IDS)
+            if not _is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+                raise InputError(f"{path}: {IDS} is a column of {column.type}, not of lists of whole numbers")
+            if column.null_count or column.flatten().null_count:
+                raise InputError(f"{path}: a null in {IDS}, where there should be ids")
+            lengths = np.asarray(pa.compute.list_value_length(column).to_numpy(zero_copy_only=False), np.int64)
+            yield Block(column.flatten().to_numpy(zero_copy_only=False), lengths)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any((pa.types.is_list(kind), pa.types.is_large_list(kind), pa.types.is_fixed_size_list(kind)))

@@ -1,0 +1,310 @@
+"""`tm.import_tokens`: tokens that another tool has written, as a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
+from tokenmill.documents import Tokens
+from tokenmill.encoding.api import load_tokenizer
+from tokenmill.encoding.encoder import id_dtype
+from tokenmill.encoding.tokenizer import Tokenizer
+from tokenmill.errors import InputError, MismatchError, UsageError
+from tokenmill.exchange.formats.base import ExchangeFormat, Found
+from tokenmill.exchange.output import read_receipt
+from tokenmill.exchange.registry import FORMATS, recognize
+from tokenmill.io.atomic import canonical, digest, naming_files
+from tokenmill.io.lock import build_lock
+from tokenmill.option_calls import takes
+from tokenmill.options import ImportArguments
+from tokenmill.store.columns import columns_with
+from tokenmill.store.manifest import Manifest
+from tokenmill.store.shard import ShardWriter
+from tokenmill.store.store import Store
+
+IMPORTED = "imported"  # in the place of an engine
+
+
+@takes(ImportArguments)
+def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
+    """Make a store from tokens in the format of another tool.
+
+    Documents end where the format says, or at eos where it does not. With a tokenizer every id is checked against its
+    vocabulary. Ids keep their order; nothing is left out. An export of tokenmill becomes the store it was, with the same
+    fingerprint. The same import again finds that the store is there already.
+    """
+    path = Path(source)
+    format = recognize(path) if arguments.format == "auto" else FORMATS[arguments.format]
+    files = format.find(path, arguments.dtype)
+    folder = Path(arguments.out)
+    with naming_files(), ExitStack() as stack:
+        plan = _Plan(path, format, files, arguments)
+        stack.enter_context(build_lock(folder))
+        published = published_manifest(folder)
+        if published is not None:
+            if published.source.get("import") == plan.key and published.complete:
+                return Store(folder, published)
+            raise MismatchError(f"{folder} holds another store: choose another folder, or remove it")
+        return plan.run(folder)
+
+
+class _Plan:
+    """An import: what is read, and what the store says about it."""
+
+    def __init__(self, path: Path, format: ExchangeFormat, files: list[Path], arguments: ImportArguments) -> None:
+        self.path, self.format, self.files, self.arguments = path, format, files, arguments
+        receipt = read_receipt(path) if path.is_dir() else None
+        self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
+        self.tokenizer = self._tokenizer()
+        facts = self.exported.get("tokenizer") if self.tokenizer is None else None
+        self.eos = self._eos(facts)
+        self.bos = self.exported.get("bos")
+        self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else (facts or {}).get("vocab_size")
+        self.dtype = self._dtype()
+        stats = [(file, stat) for file in files for stat in [_identity(file)]]
+        self.key = digest(
+            canonical([format.name, [[str(f), *s] for f, s in stats], self._options(), self.exported.get("store")])
+        )
+
+    def _tokenizer(self) -> Tokenizer | None:
+        given: Any = self.arguments.tokenizer
+        if given is None and self.exported and (self.path / "tokenizer").is_dir():
+            given = self.path / "tokenizer"
+        return None if given is None else load_tokenizer(given)
+
+    def _eos(self, facts: dict[str, Any] | None) -> int | None:
+        given = self.arguments.eos
+        if given is None and self.exported:
+            eos: int | None = self.exported["eos"]
+            return eos
+        if self.tokenizer is not None:
+            return self.tokenizer.resolve("eos", "auto" if given is None else given)
+        if given is None or isinstance(given, int):
+            return given
+        try:
+            return int(given)
+        except ValueError:
+            raise UsageError(
+                f"eos={given!r} is a name: give its id, or the tokenizer with -t (tokenizer=...)"
+            ) from None
+
+    def _dtype(self) -> np.dtype[Any]:
+        if self.exported:
+            return np.dtype(str(self.exported["dtype"]))
+        if self.vocab_size is not None:
+            return id_dtype(self.vocab_size)
+        return np.dtype("uint32")
+
+    def _options(self) -> list[Any]:
+        arguments = self.arguments
+        fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
+        return [arguments.dtype, self.eos, arguments.shard_tokens, fingerprint]
+
+    def run(self, folder: Path) -> Store:
+        counts = self.exported.get("shard_documents")
+        writer = _Shards(folder / "shards", self.dtype, self.arguments.shard_tokens, counts)
+        largest = -1
+        try:
+            for file in self.files:
+                found = self.format.read(file, self.arguments.dtype)
+                if not found.has_borders and self.eos is None:
+                    raise UsageError(
+                        f"{file}: {self.format.name} files do not say where documents end: give the eos token, by id"
+                        " (--eos 50256), or the tokenizer (-t)"
+                    )
+                writer.begin(str(file))
+                for ids, ends in _documents(found, self.eos):
+                    largest = max(largest, self._check(file, ids, writer.tokens))
+                    writer.add(ids.astype(self.dtype, copy=False), ends)
+                writer.end()
+            entries = writer.finish()
+        except BaseException:
+            writer.discard()
+            raise
+        return self._publish(folder, entries, largest)
+
+    def _check(self, file: Path, ids: npt.NDArray[Any], before: int) -> int:
+        """The largest id. Raises InputError for one that the tokenizer does not have, or that no store can hold."""
+        if not len(ids):
+            return -1
+        low, high = int(ids.min()), int(ids.max())
+        limit = self.vocab_size if self.vocab_size is not None else np.iinfo(self.dtype).max + 1
+        if low < 0 or high >= limit:
+            wrong = low if low < 0 else high
+            at = before + int(np.flatnonzero(ids == wrong)[0])
+            whose = "the tokenizer's vocabulary" if self.vocab_size is not None else self.dtype.name
+            raise InputError(
+                f"{file}: id {wrong} at token {at:,} is not one of the {limit:,} of {whose}; the file is damaged, or its ids are"
+                " of another dtype (--dtype) or tokenizer"
+            )
+        return high
+
+    def _publish(self, folder: Path, entries: list[ShardEntry], largest: int) -> Store:
+        facts = self._facts(largest)
+        manifest = Manifest(
+            options={
+                "bos": self.bos,
+                "eos": self.eos,
+                "format": f"{IMPORTED} {self.format.name}",
+                "max_rows": None,
+                "max_documents": None,
+                "max_tokens": None,
+            },
+            source={
+                "inputs": [str(self.path)],
+                "files": len(self.files),
+                "on_error": "raise",
+                "ignored_by_reason": {},
+                "ignored": [],
+                "import": self.key,
+            },
+            tokenizer=facts,
+            columns=columns_with(self.dtype),
+            source_bytes=sum(file.stat().st_size for file in self.files if file.is_file()),
+        )
+        if self.tokenizer is not None:
+            manifest.files |= write_tokenizer(folder, self.tokenizer)
+        return Store(folder, publish(folder, manifest, entries))
+
+    def _facts(self, largest: int) -> dict[str, Any]:
+        if self.exported:
+            known: dict[str, Any] = self.exported["tokenizer"]
+            return known
+        if self.tokenizer is not None:
+            facts = tokenizer_facts(self.tokenizer, self.bos, self.eos)
+            return {**facts, "engine": IMPORTED, "engine_version": "", "proof": "the ids come from elsewhere"}
+        return {
+            "name": "unknown",
+            "fingerprint": "unknown",
+            "vocab_size": largest + 1,
+            "engine": IMPORTED,
+            "engine_version": "",
+            "proof": "the ids come from elsewhere",
+            "eos_id": self.eos,
+            "bos_id": self.bos,
+            "eos_token": None,
+            "bos_token": None,
+        }
+
+
+def _identity(path: Path) -> list[int]:
+    """Size and time of a file; of a prefix, those of its files."""
+    try:
+        return [path.stat().st_size, path.stat().st_mtime_ns]
+    except OSError:
+        return [
+            number
+            for suffix in (".bin", ".idx")
+            for number in (lambda stat: (stat.st_size, stat.st_mtime_ns))(path.with_name(path.name + suffix).stat())
+        ]
+
+
+def _documents(found: Found, eos: int | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """Ids, and where documents end in them. Ids after the last end continue in what follows."""
+    for block in found.blocks:
+        if found.has_borders:
+            yield block.ids, np.cumsum(block.lengths)
+        else:
+            yield block.ids, np.flatnonzero(block.ids == eos) + 1
+
+
+class _Shards:
+    """Writes documents into shards of about `size` tokens, or of the given numbers of documents."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], size: int, counts: list[int] | None) -> None:
+        self._folder, self._dtype, self._size = folder, dtype, size
+        self._counts = list(counts) if counts is not None else None
+        self._writer: ShardWriter | None = None
+        self._pieces: list[tuple[str, int, int]] = []  # of the shard: file, documents, tokens
+        self._entries: list[ShardEntry] = []
+        self._file, self._is_open = "", False
+        self.tokens = 0  # of the file so far
+
+    def begin(self, file: str) -> None:
+        self._file, self.tokens = file, 0
+
+    def add(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+        self.tokens += len(ids)
+        while len(ids) or len(ends):
+            writer = self._current()
+            count = self._fitting(writer, ends)
+            stop = (
+                int(ends[count - 1]) if count and (count < len(ends) or self._fills(writer, ends, count)) else len(ids)
+            )
+            self._append(writer, ids[:stop], ends[:count])
+            self._is_open = len(ids[:stop]) > (int(ends[count - 1]) if count else 0) or (not count and self._is_open)
+            ids, ends = ids[stop:], ends[count:] - stop
+            if not self._is_open and self._is_full(writer):
+                self._commit()
+
+    def end(self) -> None:
+        """The file ends, and with it a document that has not ended yet."""
+        if self._is_open:
+            writer = self._current()
+            self._append(writer, np.empty(0, self._dtype), np.zeros(1, np.int64))
+            self._is_open = False
+            if self._is_full(writer):
+                self._commit()
+
+    def finish(self) -> list[ShardEntry]:
+        if self._writer is not None:
+            self._commit()
+        return self._entries
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.discard()
+
+    def _current(self) -> ShardWriter:
+        if self._writer is None:
+            self._writer = ShardWriter(
+                self._folder, digest(canonical(["import", len(self._entries)]))[:24], self._dtype
+            )
+        return self._writer
+
+    def _fitting(self, writer: ShardWriter, ends: npt.NDArray[np.int64]) -> int:
+        """How many of these documents go into the shard."""
+        if self._counts:
+            return min(len(ends), self._counts[0] - writer.documents)
+        room = self._size - writer.tokens
+        return min(len(ends), int(ends.searchsorted(room, "left")) + 1)
+
+    def _fills(self, writer: ShardWriter, ends: npt.NDArray[np.int64], count: int) -> bool:
+        if self._counts:
+            return writer.documents + count >= self._counts[0]
+        return writer.tokens + int(ends[count - 1]) >= self._size
+
+    def _is_full(self, writer: ShardWriter) -> bool:
+        return writer.documents >= self._counts[0] if self._counts else writer.tokens >= self._size
+
+    def _append(self, writer: ShardWriter, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+        writer.append(Tokens(ids, ends))
+        if self._pieces and self._pieces[-1][0] == self._file:
+            _, documents, tokens = self._pieces.pop()
+        else:
+            documents = tokens = 0
+        self._pieces.append((self._file, documents + len(ends), tokens + len(ids)))
+
+    def _commit(self) -> None:
+        writer = self._writer
+        assert writer is not None
+        if self._counts:
+            self._counts.pop(0)
+        finished = writer.finish()
+        content = digest(canonical([len(self._entries), finished]))
+        facts: dict[str, Any] = {
+            "text_bytes": 0,
+            "pieces": [
+                {"content": content, "rows": documents, "documents": documents, "tokens": tokens, "text_bytes": 0}
+                for _, documents, tokens in self._pieces
+            ],
+        }
+        receipt = writer.commit(content[:24], **facts)
+        self._entries.append(ShardEntry(content[:24], [file for file, _, _ in self._pieces], receipt))
+        self._writer, self._pieces = None, []

@@ -1,0 +1,254 @@
+"""The files of an export: written beside their names, synced and renamed, listed in a receipt.
+
+A file is kept if it was made from the same content with the same options and is still as it was written. Files that describe
+others, such as an index, are written last and removed before any other file changes: a reader never finds one without the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import xxhash
+
+from tokenmill.errors import UsageError
+from tokenmill.io import disk
+from tokenmill.io.atomic import TEMPORARY_SUFFIX, canonical, digest, temporary_path, write_atomically, writing
+from tokenmill.io.checked_lines import CheckedLines, read_lines
+from tokenmill.io.lock import build_lock
+
+RECEIPT = ".tokenmill-export.json"
+JOURNAL = ".tokenmill-export.jsonl"
+LOCK = ".lock"
+VERSION = 1
+MOST_THREADS = 8
+_TEMPORARY = re.compile(f".+{TEMPORARY_SUFFIX}")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished file of an export: its size, a digest of its bytes and of what they were made from, and its time."""
+
+    bytes: int
+    checksum: str
+    key: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file to write. `key` is all that its bytes depend on, as JSON values."""
+
+    name: str
+    key: Any
+    write: Callable[[BinaryIO], None]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """A file that describes others: it is written when those are finished, from what is known of them."""
+
+    name: str
+    key: Any
+    write: Callable[[BinaryIO, Mapping[str, Written]], None]
+
+
+class _Hashing:
+    """A file to write to, front to back, that computes the checksum of what is written."""
+
+    def __init__(self, out: BinaryIO, advanced: Callable[[int], None]) -> None:
+        self._out, self._hash, self._advanced = out, xxhash.xxh3_128(), advanced
+        self.size, self.closed = 0, False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
+        self._hash.update(view)
+        self._out.write(view)
+        self.size += view.nbytes
+        self._advanced(view.nbytes)
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def close(self) -> None:
+        """Nothing: the file is closed when it is synced."""
+
+    def checksum(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+class Output:
+    """The folder of an export. Use it as a context manager: it holds the lock of the folder."""
+
+    def __init__(self, folder: Path, advanced: Callable[[int], None] = lambda nbytes: None) -> None:
+        self.folder, self._advanced = folder, advanced
+        self._lock = build_lock(folder)
+
+    def __enter__(self) -> Output:
+        _refuse_others(self.folder)
+        self._lock.__enter__()
+        self.receipt = read_receipt(self.folder)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with suppress(OSError):
+            disk.unlink(self.folder / LOCK)
+        self._lock.__exit__(*error)
+
+    def is_current(self, facts: dict[str, Any], files: Iterable[OutputFile], indexes: Iterable[IndexFile]) -> bool:
+        """Whether these files are there already, with a receipt that says so."""
+        if self.receipt is None or self.receipt["facts"] != facts:
+            return False
+        known = _entries(self.receipt)
+        wanted = _keys(files, indexes)
+        return known.keys() == wanted.keys() and all(self._is_kept(n, known[n], key) for n, key in wanted.items())
+
+    def write(self, facts: dict[str, Any], files: list[OutputFile], indexes: list[IndexFile]) -> int:
+        """Write what is not there yet, and the receipt. Returns how many files were written."""
+        known = self._known()
+        keys = _keys(files, indexes)
+        kept = {n: known[n] for n, key in keys.items() if n in known and self._is_kept(n, known[n], key)}
+        for index in indexes:
+            kept.pop(index.name, None)
+        with writing(self.folder):
+            journal = CheckedLines(self.folder / JOURNAL)
+            try:
+                for name, entry in kept.items():
+                    journal.append({"name": name, **asdict(entry)})
+                self._forget([index.name for index in indexes], known.keys() - keys.keys())
+                todo = [file for file in files if file.name not in kept]
+                written = {**kept, **self._write_all(todo, journal)}
+                for index in indexes:
+                    written[index.name] = self._write_one(index.name, _key(index), _with(index, written))
+            finally:
+                journal.close()
+            body = {"version": VERSION, "facts": facts, "files": {n: asdict(e) for n, e in sorted(written.items())}}
+            write_atomically(self.folder / RECEIPT, canonical({**body, "checksum": digest(canonical(body))}))
+            disk.unlink(self.folder / JOURNAL)
+        return len(todo) + len(indexes)
+
+    def _known(self) -> dict[str, Written]:
+        """Files that this or an interrupted export has finished."""
+        known = {} if self.receipt is None else _entries(self.receipt)
+        for record in read_lines(self.folder / JOURNAL):
+            with suppress(KeyError, TypeError):
+                known[record.pop("name")] = Written(**record)
+        return known
+
+    def _is_kept(self, name: str, entry: Written, key: str) -> bool:
+        if entry.key != key:
+            return False
+        with suppress(OSError):
+            found = os.stat(self.folder / name)
+            return (found.st_size, found.st_mtime_ns) == (entry.bytes, entry.mtime_ns)
+        return False
+
+    def _forget(self, indexes: list[str], stale: Iterable[str]) -> None:
+        """Remove the receipt and what describes files that are about to change; then files of an earlier export."""
+        for name in (RECEIPT, *indexes):
+            disk.unlink(self.folder / name)
+        for name in stale:
+            disk.unlink(self.folder / name)
+        for path in _temporary_files(self.folder):
+            disk.unlink(path)
+        disk.sync_folder(self.folder)
+
+    def _write_all(self, files: list[OutputFile], journal: CheckedLines) -> dict[str, Written]:
+        written: dict[str, Written] = {}
+        threads = max(1, min(len(files), os.cpu_count() or 1, MOST_THREADS))
+        pool = ThreadPoolExecutor(threads)
+        try:
+            running = {pool.submit(self._write_one, file.name, _key(file), file.write): file for file in files}
+            while running:
+                done, _ = wait(running, return_when=FIRST_EXCEPTION, timeout=0.5)
+                for future in done:
+                    file = running.pop(future)
+                    written[file.name] = future.result()
+                    journal.append({"name": file.name, **asdict(written[file.name])})
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return written
+
+    def _write_one(self, name: str, key: str, write: Callable[[BinaryIO], None]) -> Written:
+        path = self.folder / name
+        with writing(path):
+            disk.make_folder(path.parent)
+            beside = temporary_path(path)
+            try:
+                with disk.open_to_write(beside) as raw:
+                    out = _Hashing(raw, self._advanced)
+                    write(out)  # type: ignore[arg-type]
+                    disk.sync(raw)
+                disk.replace(beside, path)
+            except BaseException:
+                disk.unlink(beside)
+                raise
+            disk.sync_folder(path.parent)
+            return Written(out.size, out.checksum(), key, os.stat(path).st_mtime_ns)
+
+
+def _key(file: OutputFile | IndexFile) -> str:
+    return digest(canonical(file.key))
+
+
+def _keys(files: Iterable[OutputFile], indexes: Iterable[IndexFile]) -> dict[str, str]:
+    return {**{file.name: _key(file) for file in files}, **{index.name: _key(index) for index in indexes}}
+
+
+def _with(index: IndexFile, written: Mapping[str, Written]) -> Callable[[BinaryIO], None]:
+    return lambda out: index.write(out, written)
+
+
+def _entries(receipt: dict[str, Any]) -> dict[str, Written]:
+    return {name: Written(**entry) for name, entry in receipt["files"].items()}
+
+
+def read_receipt(folder: Path) -> dict[str, Any] | None:
+    """The receipt of a finished export; None if there is none, or none that can be read."""
+    try:
+        receipt = json.loads(disk.read_bytes(folder / RECEIPT))
+        checksum = receipt.pop("checksum")
+        intact = checksum == digest(canonical(receipt)) and receipt["version"] == VERSION
+        _entries(receipt)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return receipt if intact else None
+
+
+def _temporary_files(folder: Path) -> list[Path]:
+    found = [path for path in disk.matching(folder, "*.tmp") if _TEMPORARY.fullmatch(path.name)]
+    for entry in disk.entries(folder):
+        if entry.is_dir(follow_symlinks=False):
+            found += _temporary_files(folder / entry.name)
+    return found
+
+
+def _refuse_others(folder: Path) -> None:
+    """Raise UsageError for a folder with files that no export has written."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file; an export is a folder: choose another path")
+    names = {path.name for path in disk.matching(folder)}
+    if names - {LOCK} and not names & {RECEIPT, JOURNAL}:
+        raise UsageError(f"{folder} is not empty, and not an export of tokenmill: choose another folder, or empty it")
