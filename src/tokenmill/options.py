@@ -227,9 +227,22 @@ class PackOptions(RowOptions, LayoutOptions):
 
 
 ExportFormat = Literal[
-    "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "pt", "safetensors", "olmo", "datatrove"
+    "nanogpt",
+    "llmc",
+    "megatron",
+    "hf",
+    "parquet",
+    "arrow",
+    "pt",
+    "safetensors",
+    "mds",
+    "litdata",
+    "olmo",
+    "datatrove",
 ]
-ImportFormat = Literal["auto", "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "olmo", "datatrove"]
+ImportFormat = Literal[
+    "auto", "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "mds", "litdata", "olmo", "datatrove"
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

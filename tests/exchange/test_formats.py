@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,45 @@ class TestDatatrove(ExchangeTests):
             _, size = path.with_name(path.name + ".metadata").read_text().split("\n")[0].split("|")
             assert int(size) == np.dtype(dtype).itemsize
             found += by_ends(flat_file(path, dtype), np.fromfile(f"{path}.index", "<u8").astype(int).tolist())
+        return found
+
+
+class TestLitData(ExchangeTests):
+    format = "litdata"
+
+    def documents(self, folder: Path, part: str, dtype: str) -> list[list[int]]:
+        where = folder / part if (folder / part).is_dir() else folder
+        index = json.loads((where / "index.json").read_text())
+        assert index["config"]["data_format"] == [f"no_header_tensor:{20 if dtype == 'uint16' else 16}"]
+        found: list[list[int]] = []
+        for chunk in index["chunks"]:
+            raw = (where / chunk["filename"]).read_bytes()
+            assert (len(raw), int.from_bytes(raw[:4], "little")) == (chunk["chunk_bytes"], chunk["chunk_size"])
+            offsets = np.frombuffer(raw, "<u4", chunk["chunk_size"] + 1, 4).tolist()
+            items = [np.frombuffer(raw[a:b], dtype).tolist() for a, b in pairwise(offsets)]
+            assert sum(map(len, items)) == chunk["dim"]
+            found += items
+        return found
+
+
+class TestMds(ExchangeTests):
+    format = "mds"
+
+    def documents(self, folder: Path, part: str, dtype: str) -> list[list[int]]:
+        where = folder / part if (folder / part).is_dir() else folder
+        found: list[list[int]] = []
+        for shard in json.loads((where / "index.json").read_text())["shards"]:
+            raw = (where / shard["raw_data"]["basename"]).read_bytes()
+            assert len(raw) == shard["raw_data"]["bytes"]
+            count = int.from_bytes(raw[:4], "little")
+            assert count == shard["samples"]
+            offsets = np.frombuffer(raw, "<u4", count + 1, 4).tolist()
+            for start, stop in pairwise(offsets):
+                sample = raw[start:stop]
+                assert int.from_bytes(sample[:4], "little") == len(sample) - 4
+                width = {4: 1, 5: 2, 6: 4}[sample[4]]
+                length = int.from_bytes(sample[5 : 5 + width], "little")
+                found.append(np.frombuffer(sample, dtype, length, 5 + width).tolist())
         return found
 
 

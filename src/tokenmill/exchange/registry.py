@@ -7,7 +7,9 @@ from pathlib import Path
 from tokenmill.errors import InputError
 from tokenmill.exchange.formats.base import ExchangeFormat
 from tokenmill.exchange.formats.datatrove import DatatroveFormat
+from tokenmill.exchange.formats.litdata import LitDataFormat
 from tokenmill.exchange.formats.llmc import LlmcFormat
+from tokenmill.exchange.formats.mds import MdsFormat
 from tokenmill.exchange.formats.megatron import MegatronFormat
 from tokenmill.exchange.formats.nanogpt import NanoGptFormat
 from tokenmill.exchange.formats.olmo import OlmoFormat
@@ -19,6 +21,8 @@ _ALL: tuple[type[ExchangeFormat], ...] = (
     MegatronFormat,
     LlmcFormat,
     HuggingFaceDataset,
+    MdsFormat,
+    LitDataFormat,
     DatatroveFormat,
     OlmoFormat,
     ParquetFiles,

@@ -117,21 +117,31 @@ def flat_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
-def map_ids(path: Path, dtype: npt.DTypeLike, start: int = 0, count: int | None = None) -> npt.NDArray[Any]:
-    """The ids in a file as a read-only memory map. Raises InputError if it is not a whole number of them."""
+def map_ids(
+    path: Path, dtype: npt.DTypeLike, start: int = 0, count: int | None = None, stop: int | None = None
+) -> npt.NDArray[Any]:
+    """The ids in a file, or in some bytes of it, as a read-only memory map. Raises InputError if they are not whole."""
     kind = np.dtype(dtype).newbyteorder("<")
     try:
-        size = path.stat().st_size - start
+        length = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+    size = (length if stop is None else min(length, stop)) - start
     if size < 0 or size % kind.itemsize:
         raise InputError(
-            f"{path}: {size + start} bytes are not a whole number of {kind.name} ids; it is cut short, or of another dtype"
+            f"{path}: {length} bytes are not a whole number of {kind.name} ids; it is cut short, or of another dtype"
         )
     found = size // kind.itemsize
     if count is not None and found != count:
         raise InputError(f"{path}: {found} ids where its header or index says {count}; it is cut short or damaged")
     return np.asarray(np.memmap(path, kind, "r", start, (found,))) if found else np.empty(0, kind)
+
+
+def plain_name(name: Any) -> str:
+    """A name that a file gives for another one: it must not lead out of its folder."""
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+        raise InputError(f"{name!r} is not the name of a file")
+    return name
 
 
 def cut(ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> Iterator[Block]:

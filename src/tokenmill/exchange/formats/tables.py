@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges, plain_name
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
 
@@ -181,9 +181,9 @@ class HuggingFaceDataset(ArrowFiles):
         folders = [path]
         try:
             if (path / DICT).is_file():
-                folders = [path / _plain(name) for name in json.loads((path / DICT).read_text())["splits"]]
+                folders = [path / plain_name(name) for name in json.loads((path / DICT).read_text())["splits"]]
             return [
-                folder / _plain(file["filename"])
+                folder / plain_name(file["filename"])
                 for folder in folders
                 for file in json.loads((folder / STATE).read_text())["_data_files"]
             ]
@@ -193,13 +193,6 @@ class HuggingFaceDataset(ArrowFiles):
 
 def _put(out: BinaryIO, body: bytes) -> None:
     out.write(body)
-
-
-def _plain(name: Any) -> str:
-    """A name from a file, which must not lead out of its folder."""
-    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-        raise InputError(f"{name!r} is not the name of a file")
-    return name
 
 
 def _found(path: Path, suffix: str) -> list[Path]:

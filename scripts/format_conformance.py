@@ -1,0 +1,91 @@
+"""Compare exports with what each format's own library reads, and imports with what it writes.
+
+    python scripts/format_conformance.py ENVIRONMENTS [STORE ...]
+
+ENVIRONMENTS is a folder with an environment per format (`make conformance` makes them): their pins clash. Without a store, one of
+Python's own source files is built, and one with a large vocabulary is made up. Prints a line per comparison; exits with 1 if any
+differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tokenmill as tm
+from tokenmill.demo_data import demo_globs, demo_tokenizer
+from tokenmill.testing.exchange import make_store, some_documents
+
+PEERS = ("megatron", "mds", "litdata", "datatrove")
+BLOCK = 512
+CUTS_BLOCKS = (
+    "litdata",
+    "datatrove",
+)  # their readers give blocks of tokens, file by file, without the rest of each file
+
+
+def digest(documents: list[np.ndarray]) -> list[object]:
+    seen = hashlib.sha256()
+    for ids in documents:
+        seen.update(ids.astype(np.int64).tobytes() + b"|")
+    return [len(documents), seen.hexdigest()]
+
+
+def expected(store: tm.Store, format: str) -> list[object]:
+    if format not in CUTS_BLOCKS:
+        return digest(list(store))
+    flat = np.concatenate(list(store))
+    return digest(list(flat[: len(flat) // BLOCK * BLOCK].reshape(-1, BLOCK)))
+
+
+def peer(environments: Path, format: str, *arguments: object) -> str:
+    script = Path(__file__).with_name("format_peers.py")
+    command = [str(environments / format / "bin" / "python"), str(script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def compare(environments: Path, format: str, store: tm.Store, work: Path) -> list[tuple[str, bool]]:
+    tm.export(store, work / "out", format=format, tokens_per_file=1 << 30)  # one file: loaders leave out the rest of each
+    read = json.loads(peer(environments, format, "read", format, work / "out").splitlines()[-1])
+    np.save(work / "ids.npy", np.concatenate(list(store)))
+    np.save(work / "ends.npy", store.stream_ends)
+    (work / "theirs").mkdir()
+    vocab_size = store.tokenizer.vocab_size
+    peer(environments, format, "write", format, work / "ids.npy", work / "ends.npy", work / "theirs", vocab_size)
+    back = tm.import_tokens(work / "theirs", work / "back", eos=store.tokenizer.eos_id)
+    return [
+        (f"{format} reads the export", read == expected(store, format)),
+        (f"the import of what {format} wrote", digest(list(back)) == digest(list(store))),
+    ]
+
+
+def main() -> int:
+    environments, work = Path(sys.argv[1]), Path(tempfile.mkdtemp())
+    stores = [tm.open(path) for path in sys.argv[2:]]
+    if not stores:
+        stores = [
+            tm.build(tm.read(*demo_globs(), format="text"), demo_tokenizer(), work / "demo", max_documents=3000, progress="quiet"),
+            make_store(work / "large", some_documents(200_000, 2000), "uint32", 100_000),
+        ]
+    differences = 0
+    for number, store in enumerate(stores):
+        for format in PEERS:
+            (folder := work / f"{number}-{format}").mkdir()
+            for what, agrees in compare(environments, format, store, folder):
+                size = f"{len(store):,} documents, {store.num_tokens:,} tokens"
+                print(f"{'agrees ' if agrees else 'DIFFERS'}  {what}: {size}", flush=True)
+                differences += not agrees
+    return int(differences > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""litData: chunks of items behind a table of offsets, and `index.json`. Read with its `TokensLoader`, as litgpt does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    cut,
+    file_ranges,
+    map_ids,
+    plain_name,
+    put,
+    write_ids,
+)
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import Selection
+
+INDEX = "index.json"
+TOKENS_PER_FILE = 1 << 25
+# How litData numbers dtypes of numpy and of torch, of those that hold ids.
+NUMPY = {1: "int16", 2: "int32", 3: "int64", 4: "uint8", 5: "uint16", 6: "uint32"}
+TORCH = {11: "uint8", 13: "int16", 14: "int16", 15: "int32", 16: "int32", 17: "int64", 18: "int64", 20: "uint16"}
+
+
+class LitDataFormat(ExchangeFormat):
+    """A document is an item. `TokensLoader` cuts the tokens of a chunk into blocks, across documents."""
+
+    name = "litdata"
+
+    def files(self, job: Job) -> Files:
+        dtype = np.dtype(np.uint16 if job.vocab_size <= 1 << 16 else np.int32)  # torch has no uint32 that trainers take
+        data, indexes = [], []
+        for name, part in job.selections().items():
+            folder = f"{name}/" if len(job.parts) > 1 else ""
+            ranges = file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)
+            names = [f"chunk-0-{number}.bin" for number in range(len(ranges))]
+            for path, (first, stop) in zip(names, ranges, strict=True):
+                key = [self.name, dtype.name, part.key_of(first, stop)]
+                data.append(OutputFile(folder + path, key, _chunk_writer(part, dtype, first, stop)))
+            key = [self.name, dtype.name, part.key_of(0, part.documents), names]
+            indexes.append(IndexFile(folder + INDEX, key, _index_writer(folder, names, ranges, dtype)))
+        return data, indexes
+
+    def recognizes(self, path: Path) -> bool:
+        return any(_chunks_in(folder) is not None for folder in _folders(path))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        found = []
+        for folder in _folders(path):
+            index = _chunks_in(folder)
+            if index is not None:
+                found += [folder / plain_name(chunk["filename"]) for chunk in index[0]]
+        if not found:
+            raise InputError(f"{path}: no {INDEX} of litData that lists chunks")
+        return found
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        index = _chunks_in(path.parent)
+        if index is None:
+            raise InputError(f"{path.parent / INDEX} is missing or not an index of litData")
+        chunks, config = index
+        chunk = next((each for each in chunks if each["filename"] == path.name), None)
+        if chunk is None or config.get("compression"):
+            raise InputError(f"{path}: it is compressed, or {INDEX} does not list it; such chunks cannot be read")
+        kind = np.dtype(_dtype_in(path, config))
+        head = map_ids(path, "<u4", stop=8)
+        items = int(head[0]) if len(head) == 2 else -1
+        offsets = map_ids(path, "<u4", 4, stop=4 + 4 * (items + 1)) if items >= 0 else head
+        size = path.stat().st_size
+        if items < 0 or len(offsets) != items + 1 or int(offsets[0]) != 8 + 4 * items or int(offsets[-1]) != size:
+            raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
+        bounds = offsets.astype(np.int64)
+        lengths = bounds[1:] - bounds[:-1]
+        if (lengths < 0).any() or (lengths % kind.itemsize).any():
+            raise InputError(f"{path}: an item of {int(lengths.min())} bytes; the chunk is damaged")
+        ids = map_ids(path, kind, int(offsets[0]))
+        return Found(kind, cut(ids, np.cumsum(lengths) // kind.itemsize), has_borders=True)
+
+
+def _chunk_writer(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Callable[[BinaryIO], None]:
+    def write(out: BinaryIO) -> None:
+        lengths = [block.lengths for block in part.blocks(first, stop)]
+        sizes = np.concatenate([np.zeros(1, np.int64), *lengths]) * dtype.itemsize
+        offsets = np.cumsum(sizes) + 4 * (stop - first + 2)
+        if int(offsets[-1]) >= 1 << 32:
+            raise UsageError(
+                "a chunk of litData holds at most 4 GB: give a smaller tokens_per_file, or build smaller shards"
+            )
+        put(out, np.array([stop - first], "<u4"))
+        put(out, offsets.astype("<u4"))
+        write_ids(out, part, dtype, first, stop)
+
+    return write
+
+
+def _index_writer(
+    folder: str, names: list[str], ranges: list[tuple[int, int]], dtype: np.dtype[Any]
+) -> Callable[[BinaryIO, Mapping[str, Written]], None]:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        chunks: list[dict[str, Any]] = []
+        for name, (first, stop) in zip(names, ranges, strict=True):
+            size = written[folder + name].bytes
+            tokens = (size - 4 * (stop - first + 2)) // dtype.itemsize
+            chunks.append({"chunk_bytes": size, "chunk_size": stop - first, "dim": tokens, "filename": name})
+        code = {"uint16": 20, "int32": 16}[dtype.name]
+        config = {
+            "chunk_bytes": max(chunk["chunk_bytes"] for chunk in chunks),
+            "chunk_size": None,
+            "compression": None,
+            "data_format": [f"no_header_tensor:{code}"],
+            "data_spec": '[1, {"type": null, "context": null, "children_spec": []}]',
+            "encryption": None,
+            "item_loader": "TokensLoader",
+        }
+        out.write(json.dumps({"chunks": chunks, "config": config, "updated_at": "0"}).encode())
+
+    return write
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folder of an index: the path itself, or folders in it, one per split."""
+    if (path / INDEX).is_file():
+        return [path]
+    return sorted((each.parent for each in path.glob(f"*/{INDEX}")), key=lambda each: (each.name != "train", each.name))
+
+
+def _chunks_in(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+    """The chunks and the config of an index, if it is one of litData."""
+    try:
+        body = json.loads((folder / INDEX).read_text())
+        chunks, config = body["chunks"], body["config"]
+        if isinstance(config, dict) and all(isinstance(chunk["filename"], str) for chunk in chunks):
+            return chunks, config
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _dtype_in(path: Path, config: dict[str, Any]) -> str:
+    """The dtype of the ids, from how the items of a dataset are written."""
+    [*formats] = config.get("data_format") or []
+    kind, _, code = str(formats[0]).partition(":") if len(formats) == 1 else ("", "", "")
+    known = {"no_header_numpy": NUMPY, "no_header_tensor": TORCH}.get(kind, {})
+    if not code.isdigit() or int(code) not in known:
+        raise InputError(
+            f"{path}: items of {', '.join(map(str, formats)) or 'no format'}, not token ids as TokensLoader reads"
+        )
+    return known[int(code)]

@@ -1,0 +1,264 @@
+"""Mosaic's MDS: shards of samples behind a table of offsets, and `index.json`. Read with `streaming.StreamingDataset`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    file_ranges,
+    flat_dtype,
+    map_ids,
+    plain_name,
+    put,
+)
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.packing.view import View
+
+INDEX = "index.json"
+TOKENS_PER_FILE = 1 << 25
+COLUMN = "tokens"  # as llm-foundry calls it
+SIZE_LIMIT = 1 << 26  # written into the index; nothing depends on it
+SMALL, MIDDLE = 1 << 8, 1 << 16  # a length below these is written in one byte, or in two
+
+
+class MdsFormat(ExchangeFormat):
+    """A sample is a document in the column `tokens`, or a row with a column per array."""
+
+    name = "mds"
+    takes = ("documents", "rows")
+
+    def files(self, job: Job) -> Files:
+        dtype = flat_dtype(job.vocab_size)
+        data, indexes = [], []
+        for name, part in job.parts.items():
+            folder = f"{name}/" if len(job.parts) > 1 else ""
+            size = job.options.tokens_per_file or TOKENS_PER_FILE
+            if isinstance(part, Selection):
+                facts = _facts({COLUMN: (f"ndarray:{dtype.name}", None)})
+                ranges, key, writer = file_ranges(part, size), part.key_of, _documents_writer(part, dtype, facts)
+            else:
+                facts = _facts(_columns(part))
+                ranges, key, writer = (
+                    row_ranges(part, job.options, size),
+                    partial(row_key, part),
+                    _rows_writer(part, facts),
+                )
+            names = [f"shard.{number:05d}.mds" for number in range(len(ranges))]
+            for path, (first, stop) in zip(names, ranges, strict=True):
+                data.append(OutputFile(folder + path, [self.name, facts, key(first, stop)], writer(first, stop)))
+            whole = [self.name, facts, key(0, ranges[-1][1]), names]
+            indexes.append(IndexFile(folder + INDEX, whole, _index(folder, names, ranges, facts)))
+        return data, indexes
+
+    def recognizes(self, path: Path) -> bool:
+        return any(_shards_in(folder) is not None for folder in _folders(path))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        found = []
+        for folder in _folders(path):
+            for shard in _shards_in(folder) or []:
+                if shard["raw_data"] is None or shard.get("compression"):
+                    raise InputError(f"{folder}: its shards are compressed; decompress them first")
+                found.append(folder / plain_name(shard["raw_data"]["basename"]))
+        if not found:
+            raise InputError(f"{path}: no {INDEX} that lists MDS shards")
+        return found
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        shards = _shards_in(path.parent) or []
+        shard = next((each for each in shards if each["raw_data"]["basename"] == path.name), None)
+        if shard is None:
+            raise InputError(f"{path.parent / INDEX} does not list {path.name}")
+        names = shard["column_names"]
+        at = next((i for i, name in enumerate(names) if name in (COLUMN, "input_ids", "ids")), None)
+        if at is None or len(names) != 1:
+            raise InputError(
+                f"{path}: columns {', '.join(map(str, names))}; one column tokens, input_ids or ids can be read"
+            )
+        kind, _, rest = str(shard["column_encodings"][at]).partition(":")
+        name, _, shape = rest.partition(":")
+        if kind != "ndarray" or name not in ("uint16", "int32", "uint32", "int64"):
+            raise InputError(
+                f"{path}: a column of {shard['column_encodings'][at]}, not of ids (ndarray:uint16 and the like)"
+            )
+        return Found(np.dtype(name), _samples(path, np.dtype(name), has_shape=bool(shape)), has_borders=True)
+
+
+def _columns(view: View) -> dict[str, tuple[str, int | None]]:
+    """The encoding and the size in bytes of each array of a row."""
+    check_rows(view)
+    found: dict[str, tuple[str, int | None]] = {}
+    for name in sorted(view.row_format.fields):
+        dtype = np.dtype("int8" if "mask" in name else str(view.row_format.dtype))
+        found[name] = f"ndarray:{dtype.name}:{view.seq_len}", dtype.itemsize * view.seq_len
+    return found
+
+
+def _facts(columns: dict[str, tuple[str, int | None]]) -> dict[str, Any]:
+    return {
+        "column_encodings": [encoding for encoding, _ in columns.values()],
+        "column_names": list(columns),
+        "column_sizes": [size for _, size in columns.values()],
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": SIZE_LIMIT,
+    }
+
+
+def _head(sizes: npt.NDArray[np.int64], facts: dict[str, Any]) -> bytes:
+    """What comes before the samples: their number, their offsets, and the columns."""
+    config = json.dumps(facts, sort_keys=True).encode()
+    offsets = np.cumsum(np.concatenate((np.zeros(1, np.int64), sizes))) + 4 * (len(sizes) + 2) + len(config)
+    if int(offsets[-1]) >= 1 << 32:
+        raise UsageError("an MDS shard holds at most 4 GB: give a smaller tokens_per_file, or build smaller shards")
+    return np.array([len(sizes)], "<u4").tobytes() + offsets.astype("<u4").tobytes() + config
+
+
+Writer = Callable[[int, int], Callable[[BinaryIO], None]]  # of the documents or rows [first, stop)
+
+
+def _documents_writer(part: Selection, dtype: np.dtype[Any], facts: dict[str, Any]) -> Writer:
+    def write(first: int, stop: int, out: BinaryIO) -> None:
+        lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for block in part.blocks(first, stop))])
+        if len(lengths) and not lengths.min():
+            raise UsageError("MDS cannot hold a document without tokens: build the store with an eos token")
+        out.write(_head(4 + 1 + _width(lengths) + lengths * dtype.itemsize, facts))
+        for block in part.blocks(first, stop):
+            put(out, _encoded(block, dtype))
+
+    return lambda first, stop: partial(write, first, stop)
+
+
+def _width(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """In how many bytes each length is written."""
+    return np.where(lengths < SMALL, 1, np.where(lengths < MIDDLE, 2, 4)).astype(np.int64)
+
+
+def _encoded(block: Block, dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
+    """The samples of some documents: the size of the value; one dimension and the width of its length; the length; the ids."""
+    lengths, width = block.lengths, _width(block.lengths)
+    sizes = 1 + width + lengths * dtype.itemsize
+    starts = np.cumsum(sizes + 4) - sizes - 4
+    out = np.empty(int((sizes + 4).sum()), np.uint8)
+    is_id = np.ones(len(out), bool)
+    for i in range(4):
+        out[starts + i], is_id[starts + i] = (sizes >> 8 * i) & 0xFF, False
+    out[starts + 4], is_id[starts + 4] = 1 << 2 | np.log2(width).astype(np.uint8), False
+    for i in range(4):
+        these = width > i
+        at = starts[these] + 5 + i
+        out[at], is_id[at] = (lengths[these] >> 8 * i) & 0xFF, False
+    out[is_id] = np.ascontiguousarray(block.ids, dtype.newbyteorder("<")).view(np.uint8)
+    return out
+
+
+def _rows_writer(view: View, facts: dict[str, Any]) -> Writer:
+    def write(first: int, stop: int, out: BinaryIO) -> None:
+        out.write(_head(np.full(stop - first, sum(facts["column_sizes"]), np.int64), facts))
+        step = max(1, BLOCK_TOKENS // view.seq_len)
+        for low in range(first, stop, step):
+            arrays = view.rows(range(low, min(stop, low + step)))
+            columns = [np.ascontiguousarray(arrays[name]) for name in facts["column_names"]]
+            put(out, np.concatenate([column.view(np.uint8) for column in columns], axis=1))
+
+    return lambda first, stop: partial(write, first, stop)
+
+
+def _index(
+    folder: str, names: list[str], ranges: list[tuple[int, int]], facts: dict[str, Any]
+) -> Callable[[BinaryIO, Mapping[str, Written]], None]:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        shards = [
+            {
+                **facts,
+                "raw_data": {"basename": name, "bytes": written[folder + name].bytes, "hashes": {}},
+                "samples": stop - first,
+                "version": 2,
+                "zip_data": None,
+            }
+            for name, (first, stop) in zip(names, ranges, strict=True)
+        ]
+        out.write(json.dumps({"shards": shards, "version": 2}, sort_keys=True).encode())
+
+    return write
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folder of an index: the path itself, or folders in it, one per split."""
+    if (path / INDEX).is_file():
+        return [path]
+    return sorted((each.parent for each in path.glob(f"*/{INDEX}")), key=lambda each: (each.name != "train", each.name))
+
+
+def _shards_in(folder: Path) -> list[dict[str, Any]] | None:
+    """The shards of an index, if it is one of MDS."""
+    try:
+        shards = json.loads((folder / INDEX).read_text())["shards"]
+        if all(shard["format"] == "mds" and len(shard["column_names"]) for shard in shards):
+            return list(shards)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _samples(path: Path, dtype: np.dtype[Any], *, has_shape: bool) -> Iterator[Block]:
+    """The ids of a shard, in blocks. Raises InputError for a table that does not fit the file."""
+    size = path.stat().st_size
+    head = map_ids(path, "<u4", stop=4)
+    count = int(head[0]) if len(head) else -1
+    offsets = (
+        map_ids(path, "<u4", 4, stop=4 + 4 * (count + 1)).astype(np.int64) if count >= 0 else np.empty(0, np.int64)
+    )
+    if len(offsets) != count + 1 or int(offsets[-1]) != size or (np.diff(offsets) < 0).any():
+        raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
+    raw = map_ids(path, np.uint8)
+    low = 0
+    while low < count:
+        upto = low + max(1, int(offsets[low + 1 :].searchsorted(offsets[low] + BLOCK_TOKENS * dtype.itemsize, "right")))
+        upto = min(upto, count)
+        yield _decoded(path, raw, offsets[low : upto + 1], dtype, has_shape=has_shape)
+        low = upto
+
+
+def _decoded(
+    path: Path, raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: np.dtype[Any], *, has_shape: bool
+) -> Block:
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    part = raw[int(offsets[0]) : int(offsets[-1])]
+    if has_shape:
+        if (sizes % dtype.itemsize).any():
+            raise InputError(f"{path}: a sample is not a whole number of ids; the shard is damaged")
+        return Block(np.frombuffer(part, dtype.newbyteorder("<")), sizes // dtype.itemsize)
+    if (sizes < 6).any():
+        raise InputError(f"{path}: a sample without a length; the shard is damaged")
+    kinds = raw[starts + 4]
+    if (kinds >> 2 != 1).any() or (kinds & 3 > 2).any():
+        raise InputError(f"{path}: a sample that is not a list of ids")
+    heads = 5 + (1 << (kinds & 3)).astype(np.int64)
+    lengths = (sizes - heads) // dtype.itemsize
+    said = np.zeros(len(starts), np.int64)
+    for i in range(4):
+        these = heads - 5 > i
+        said[these] |= raw[starts[these] + 5 + i].astype(np.int64) << 8 * i
+    if (said != lengths).any() or ((sizes - heads) % dtype.itemsize).any():
+        raise InputError(f"{path}: a sample has another length than it says; the shard is damaged")
+    is_id = np.ones(len(part), bool)
+    for i in range(9):
+        these = heads > i
+        is_id[starts[these] + i - int(offsets[0])] = False
+    return Block(np.frombuffer(part[is_id], dtype.newbyteorder("<")), lengths)
