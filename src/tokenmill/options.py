@@ -262,9 +262,6 @@ class ExportOptions(Options):
     ] = None
     rows_per_file: Annotated[Rows | None, Help("rows: rows per file", "as usual for the format", "N")] = None
     max_chunks: Annotated[Rows | None, Help("rows: at most so many files", metavar="N")] = None
-    progress: Annotated[Literal["auto", "quiet"], Help("what is shown while files are written", metavar="NAME")] = (
-        "auto"
-    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -48,6 +48,8 @@ def original_request(
 
     The tokenizer is read from the store, or with `from_name` from where it came from.
     """
+    if "import" in manifest.source:
+        raise StoreError(f"{folder} was imported as tokens, not built from text: import it again into another folder")
     is_trial = bool(trial_of(manifest.options))
     if is_trial or any(name.startswith(("<", "-")) for name in manifest.source["inputs"]):
         what = "is only a trial" if is_trial else "was built from text that is not in files"

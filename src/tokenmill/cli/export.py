@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("store", help="folder of the store")
     command.add_argument("path", help="folder of the export")
-    add_options(command, ExportOptions, skip=["progress"])
+    add_options(command, ExportOptions)
     rows = command.add_argument_group("rows")
     add_options(rows, ExportArguments, only=["seq_len", "dtype", "fields"])
     add_options(rows, LayoutOptions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
+from tokenmill.building.publish import ShardEntry, publish, published_manifest, sweep, tokenizer_facts, write_tokenizer
 from tokenmill.documents import Tokens
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
@@ -19,6 +20,7 @@ from tokenmill.errors import InputError, MismatchError, UsageError
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
 from tokenmill.exchange.output import read_receipt
 from tokenmill.exchange.registry import FORMATS, recognize
+from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
 from tokenmill.option_calls import takes
@@ -43,6 +45,7 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
     format = recognize(path) if arguments.format == "auto" else FORMATS[arguments.format]
     files = format.find(path, arguments.dtype)
     folder = Path(arguments.out)
+    is_new = not folder.exists()
     with naming_files(), ExitStack() as stack:
         plan = _Plan(path, format, files, arguments)
         stack.enter_context(build_lock(folder))
@@ -51,7 +54,13 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
             if published.source.get("import") == plan.key and published.complete:
                 return Store(folder, published)
             raise MismatchError(f"{folder} holds another store: choose another folder, or remove it")
-        return plan.run(folder)
+        try:
+            return plan.run(folder)
+        except BaseException:
+            sweep(folder, set())
+            if is_new:
+                disk.remove_tree(folder)
+            raise
 
 
 class _Plan:
@@ -99,7 +108,8 @@ class _Plan:
             return np.dtype(str(self.exported["dtype"]))
         if self.vocab_size is not None:
             return id_dtype(self.vocab_size)
-        return np.dtype("uint32")
+        found = self.format.read(self.files[0], self.arguments.dtype).dtype
+        return np.dtype("uint16" if found == np.uint16 else "uint32")
 
     def _options(self) -> list[Any]:
         arguments = self.arguments
@@ -222,7 +232,8 @@ class _Shards:
         self._counts = list(counts) if counts is not None else None
         self._writer: ShardWriter | None = None
         self._pieces: list[tuple[str, int, int]] = []  # of the shard: file, documents, tokens
-        self._entries: list[ShardEntry] = []
+        self._committer = ThreadPoolExecutor(1)
+        self._commits: list[Future[ShardEntry]] = []
         self._file, self._is_open = "", False
         self.tokens = 0  # of the file so far
 
@@ -255,16 +266,18 @@ class _Shards:
     def finish(self) -> list[ShardEntry]:
         if self._writer is not None:
             self._commit()
-        return self._entries
+        self._committer.shutdown()
+        return [commit.result() for commit in self._commits]
 
     def discard(self) -> None:
+        self._committer.shutdown(cancel_futures=True)
         if self._writer is not None:
             self._writer.discard()
 
     def _current(self) -> ShardWriter:
         if self._writer is None:
             self._writer = ShardWriter(
-                self._folder, digest(canonical(["import", len(self._entries)]))[:24], self._dtype
+                self._folder, digest(canonical(["import", len(self._commits)]))[:24], self._dtype
             )
         return self._writer
 
@@ -292,19 +305,25 @@ class _Shards:
         self._pieces.append((self._file, documents + len(ends), tokens + len(ids)))
 
     def _commit(self) -> None:
-        writer = self._writer
-        assert writer is not None
+        """Make the shard durable in another thread, while the next one is written."""
+        assert self._writer is not None
         if self._counts:
             self._counts.pop(0)
-        finished = writer.finish()
-        content = digest(canonical([len(self._entries), finished]))
-        facts: dict[str, Any] = {
-            "text_bytes": 0,
-            "pieces": [
-                {"content": content, "rows": documents, "documents": documents, "tokens": tokens, "text_bytes": 0}
-                for _, documents, tokens in self._pieces
-            ],
-        }
-        receipt = writer.commit(content[:24], **facts)
-        self._entries.append(ShardEntry(content[:24], [file for file, _, _ in self._pieces], receipt))
+        number, writer, pieces = len(self._commits), self._writer, self._pieces
+        if number:
+            self._commits[-1].result()
+        self._commits.append(self._committer.submit(_committed, number, writer, pieces))
         self._writer, self._pieces = None, []
+
+
+def _committed(number: int, writer: ShardWriter, pieces: list[tuple[str, int, int]]) -> ShardEntry:
+    content = digest(canonical([number, writer.finish()]))
+    facts: dict[str, Any] = {
+        "text_bytes": 0,
+        "pieces": [
+            {"content": content, "rows": documents, "documents": documents, "tokens": tokens, "text_bytes": 0}
+            for _, documents, tokens in pieces
+        ],
+    }
+    receipt = writer.commit(content[:24], **facts)
+    return ShardEntry(content[:24], [file for file, _, _ in pieces], receipt)

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
 from tokenmill.packing.splits import Chooser, Split, chosen_by
+from tokenmill.store.columns import HEADER_BYTES, IDS, column_path, open_column
 from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents, all_documents
 
@@ -80,6 +82,11 @@ class Selection:
     def blocks(self, first: int = 0, stop: int | None = None) -> Iterator[Block]:
         """The documents [first, stop), numbered as in this selection."""
         stop = self.documents if stop is None else stop
+        for documents, mask in self._chosen(first, stop):
+            yield from self._read(documents, mask)
+
+    def _chosen(self, first: int, stop: int) -> Iterator[tuple[Documents, npt.NDArray[np.bool_]]]:
+        """The documents [first, stop) shard by shard: what is in the shards, and which of them these are."""
         if first >= stop:
             return
         shard = self._shard_of(first)
@@ -89,16 +96,40 @@ class Selection:
             numbers = np.cumsum(mask) + (number - 1)
             number += int(mask.sum())
             mask = mask & (numbers >= first) & (numbers < stop)
-            yield from self._read(documents, mask)
+            if mask.any():
+                yield documents, mask
             if number >= stop:
                 return
+
+    def lengths(self, first: int = 0, stop: int | None = None) -> Iterator[Counts]:
+        """The tokens of each of the documents [first, stop). Reads no ids."""
+        for documents, mask in self._chosen(first, self.documents if stop is None else stop):
+            yield documents.lengths[mask]
+
+    def flat(self, first: int = 0, stop: int | None = None) -> Iterator[npt.NDArray[Any]]:
+        """The ids of the documents [first, stop) end to end, in small parts."""
+        stop = self.documents if stop is None else stop
+        for documents, mask in self._chosen(first, stop):
+            if not mask.all():
+                yield from (block.ids for block in self._read(documents, mask))
+                continue
+            ids = self._ids(documents.shard)
+            at = int(documents.starts[0]) - self.store.token_starts[documents.shard]
+            end = at + int(documents.lengths.sum())
+            for low in range(at, end, READ_TOKENS):
+                yield ids[low : min(end, low + READ_TOKENS)]
+
+    def _ids(self, shard: int) -> FileIds:
+        """The ids of a shard. Raises CorruptError if its file is not what the manifest says."""
+        manifest = self.store.manifest
+        path = column_path(self.store.path / "shards", manifest.shard_ids[shard], IDS)
+        open_column(path, self.store.dtype, manifest.shard_tokens[shard])
+        return FileIds(path, self.store.dtype, HEADER_BYTES, manifest.shard_tokens[shard])
 
     def _read(self, documents: Documents, mask: npt.NDArray[np.bool_]) -> Iterator[Block]:
         """The chosen ones of some documents of a shard."""
         chosen = np.flatnonzero(mask)
-        if not len(chosen):
-            return
-        ids = self.store.ids_of(documents.shard)
+        ids = self._ids(documents.shard)
         starts = documents.starts - self.store.token_starts[documents.shard]
         ends = starts + documents.lengths
         low, high = int(chosen[0]), int(chosen[-1]) + 1

@@ -151,7 +151,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("trial", trial and f"not the whole corpus: {trial}"),
         ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {some(facts['shards'], 'shard')}"),
         ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
-        ("text", text if facts["tokens"] else ""),
+        ("text", text if facts["text_bytes"] else ""),
         ("disk", human(facts["disk_bytes"]) if "disk_bytes" in facts else ""),
         ("built", _built(facts)),
         ("source", f"{facts['source_bytes']:,} bytes in {files}: {', '.join(source['inputs'])}"),
@@ -165,7 +165,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             if facts["special_documents"]
             else "",
         ),
-        ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}: {tokenizer['proof']}"),
+        ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]

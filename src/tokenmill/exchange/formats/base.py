@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
 from tokenmill.exchange.output import IndexFile, OutputFile
-from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.exchange.selection import Block, Selection
 from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
 
@@ -102,9 +103,8 @@ def write_ids(
 ) -> None:
     """Write the ids of documents end to end."""
     kind = np.dtype(dtype).newbyteorder("<")
-    for block in selection.blocks(first, stop):
-        for low in range(0, len(block.ids), BLOCK_TOKENS):
-            put(out, block.ids[low : low + BLOCK_TOKENS].astype(kind, copy=False))
+    for ids in selection.flat(first, stop):
+        put(out, ids.astype(kind, copy=False))
 
 
 def put(out: BinaryIO, values: npt.NDArray[Any]) -> None:
@@ -117,26 +117,6 @@ def flat_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
-def map_ids(
-    path: Path, dtype: npt.DTypeLike, start: int = 0, count: int | None = None, stop: int | None = None
-) -> npt.NDArray[Any]:
-    """The ids in a file, or in some bytes of it, as a read-only memory map. Raises InputError if they are not whole."""
-    kind = np.dtype(dtype).newbyteorder("<")
-    try:
-        length = path.stat().st_size
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    size = (length if stop is None else min(length, stop)) - start
-    if size < 0 or size % kind.itemsize:
-        raise InputError(
-            f"{path}: {length} bytes are not a whole number of {kind.name} ids; it is cut short, or of another dtype"
-        )
-    found = size // kind.itemsize
-    if count is not None and found != count:
-        raise InputError(f"{path}: {found} ids where its header or index says {count}; it is cut short or damaged")
-    return np.asarray(np.memmap(path, kind, "r", start, (found,))) if found else np.empty(0, kind)
-
-
 def plain_name(name: Any) -> str:
     """A name that a file gives for another one: it must not lead out of its folder."""
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
@@ -144,11 +124,18 @@ def plain_name(name: Any) -> str:
     return name
 
 
-def cut(ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> Iterator[Block]:
-    """Documents that end at `ends` in a flat array, in blocks."""
+def flat_blocks(ids: FileIds) -> Iterator[Block]:
+    """All ids of a file, in blocks that are not documents."""
+    for low in range(0, len(ids), READ_TOKENS):
+        part = ids[low : low + READ_TOKENS]
+        yield Block(part, np.array([len(part)]))
+
+
+def cut(ids: FileIds, ends: npt.NDArray[np.int64]) -> Iterator[Block]:
+    """Documents that end at `ends` in a flat file, in blocks."""
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if len(ends) else ends
     low = 0
     while low < len(ends):
-        upto = low + max(1, int(ends[low:].searchsorted(starts[low] + BLOCK_TOKENS, "right")))
+        upto = low + max(1, int(ends[low:].searchsorted(starts[low] + READ_TOKENS, "right")))
         yield Block(ids[int(starts[low]) : int(ends[upto - 1])], ends[low:upto] - starts[low:upto])
         low = upto

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokenmill.errors import InputError
+from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -17,7 +18,6 @@ from tokenmill.exchange.formats.base import (
     cut,
     file_ranges,
     flat_dtype,
-    map_ids,
     put,
     write_ids,
 )
@@ -57,8 +57,8 @@ class DatatroveFormat(ExchangeFormat):
 
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path))
-        ids = map_ids(path, kind)
-        ends = map_ids(path.with_name(path.name + ".index"), "<u8").astype(np.int64)
+        ids = FileIds(path, kind)
+        ends = FileIds(path.with_name(path.name + ".index"), "<u8")[:].astype(np.int64)
         if len(ends) and ((np.diff(ends, prepend=0) < 0).any() or int(ends[-1]) != len(ids)):
             raise InputError(
                 f"{path}.index: its last document ends at token {int(ends[-1]):,}, the file has {len(ids):,};"
@@ -76,9 +76,9 @@ def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
 def _index(part: Selection, first: int, stop: int) -> Any:
     def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
         at = 0
-        for block in part.blocks(first, stop):
-            put(out, (np.cumsum(block.lengths) + at).astype("<u8"))
-            at += int(block.lengths.sum())
+        for lengths in part.lengths(first, stop):
+            put(out, (np.cumsum(lengths) + at).astype("<u8"))
+            at += int(lengths.sum())
 
     return write
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -17,7 +18,6 @@ from tokenmill.exchange.formats.base import (
     Job,
     cut,
     file_ranges,
-    map_ids,
     plain_name,
     put,
     write_ids,
@@ -73,9 +73,9 @@ class LitDataFormat(ExchangeFormat):
         if chunk is None or config.get("compression"):
             raise InputError(f"{path}: it is compressed, or {INDEX} does not list it; such chunks cannot be read")
         kind = np.dtype(_dtype_in(path, config))
-        head = map_ids(path, "<u4", stop=8)
+        head = FileIds(path, "<u4", stop=8)[:]
         items = int(head[0]) if len(head) == 2 else -1
-        offsets = map_ids(path, "<u4", 4, stop=4 + 4 * (items + 1)) if items >= 0 else head
+        offsets = FileIds(path, "<u4", 4, stop=4 + 4 * (items + 1))[:] if items >= 0 else head
         size = path.stat().st_size
         if items < 0 or len(offsets) != items + 1 or int(offsets[0]) != 8 + 4 * items or int(offsets[-1]) != size:
             raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
@@ -83,14 +83,13 @@ class LitDataFormat(ExchangeFormat):
         lengths = bounds[1:] - bounds[:-1]
         if (lengths < 0).any() or (lengths % kind.itemsize).any():
             raise InputError(f"{path}: an item of {int(lengths.min())} bytes; the chunk is damaged")
-        ids = map_ids(path, kind, int(offsets[0]))
+        ids = FileIds(path, kind, int(offsets[0]))
         return Found(kind, cut(ids, np.cumsum(lengths) // kind.itemsize), has_borders=True)
 
 
 def _chunk_writer(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Callable[[BinaryIO], None]:
     def write(out: BinaryIO) -> None:
-        lengths = [block.lengths for block in part.blocks(first, stop)]
-        sizes = np.concatenate([np.zeros(1, np.int64), *lengths]) * dtype.itemsize
+        sizes = np.concatenate([np.zeros(1, np.int64), *part.lengths(first, stop)]) * dtype.itemsize
         offsets = np.cumsum(sizes) + 4 * (stop - first + 2)
         if int(offsets[-1]) >= 1 << 32:
             raise UsageError(

@@ -9,9 +9,10 @@ from typing import BinaryIO
 import numpy as np
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, file_ranges, map_ids, put, write_ids
+from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, file_ranges, flat_blocks, put, write_ids
 from tokenmill.exchange.output import OutputFile
-from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.exchange.selection import Selection
 
 HEADER = 256  # int32 values
 KINDS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}  # magic number: version and dtype, for GPT-2 and for Llama 3
@@ -52,16 +53,14 @@ class LlmcFormat(ExchangeFormat):
         expected, kind = KINDS[magic]
         if version != expected:
             raise InputError(f"{path}: version {version} of the format of llm.c, of which {expected} can be read")
-        ids = map_ids(path, kind, HEADER * 4, count)
-        blocks = (ids[low : low + BLOCK_TOKENS] for low in range(0, len(ids), BLOCK_TOKENS))
-        return Found(np.dtype(kind), (Block(part, np.array([len(part)])) for part in blocks), has_borders=False)
+        return Found(np.dtype(kind), flat_blocks(FileIds(path, kind, HEADER * 4, count)), has_borders=False)
 
 
 def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[BinaryIO], None]:
     version, dtype = KINDS[magic]
 
     def write(out: BinaryIO) -> None:
-        tokens = sum(len(block.ids) for block in part.blocks(first, stop))
+        tokens = sum(int(lengths.sum()) for lengths in part.lengths(first, stop))
         if tokens >= 1 << 31:
             raise UsageError(
                 f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: build the store"

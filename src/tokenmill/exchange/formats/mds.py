@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
+from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -20,7 +21,6 @@ from tokenmill.exchange.formats.base import (
     Job,
     file_ranges,
     flat_dtype,
-    map_ids,
     plain_name,
     put,
 )
@@ -134,7 +134,7 @@ Writer = Callable[[int, int], Callable[[BinaryIO], None]]  # of the documents or
 
 def _documents_writer(part: Selection, dtype: np.dtype[Any], facts: dict[str, Any]) -> Writer:
     def write(first: int, stop: int, out: BinaryIO) -> None:
-        lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for block in part.blocks(first, stop))])
+        lengths = np.concatenate([np.empty(0, np.int64), *part.lengths(first, stop)])
         if len(lengths) and not lengths.min():
             raise UsageError("MDS cannot hold a document without tokens: build the store with an eos token")
         out.write(_head(4 + 1 + _width(lengths) + lengths * dtype.itemsize, facts))
@@ -219,34 +219,35 @@ def _shards_in(folder: Path) -> list[dict[str, Any]] | None:
 def _samples(path: Path, dtype: np.dtype[Any], *, has_shape: bool) -> Iterator[Block]:
     """The ids of a shard, in blocks. Raises InputError for a table that does not fit the file."""
     size = path.stat().st_size
-    head = map_ids(path, "<u4", stop=4)
+    head = FileIds(path, "<u4", stop=4)[:]
     count = int(head[0]) if len(head) else -1
     offsets = (
-        map_ids(path, "<u4", 4, stop=4 + 4 * (count + 1)).astype(np.int64) if count >= 0 else np.empty(0, np.int64)
+        FileIds(path, "<u4", 4, stop=4 + 4 * (count + 1))[:].astype(np.int64) if count >= 0 else np.empty(0, np.int64)
     )
     if len(offsets) != count + 1 or int(offsets[-1]) != size or (np.diff(offsets) < 0).any():
         raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
-    raw = map_ids(path, np.uint8)
+    raw = FileIds(path, np.uint8)
     low = 0
     while low < count:
         upto = low + max(1, int(offsets[low + 1 :].searchsorted(offsets[low] + BLOCK_TOKENS * dtype.itemsize, "right")))
         upto = min(upto, count)
-        yield _decoded(path, raw, offsets[low : upto + 1], dtype, has_shape=has_shape)
+        part = raw[int(offsets[low]) : int(offsets[upto])]
+        yield _decoded(path, part, offsets[low : upto + 1] - offsets[low], dtype, has_shape=has_shape)
         low = upto
 
 
 def _decoded(
-    path: Path, raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: np.dtype[Any], *, has_shape: bool
+    path: Path, part: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: np.dtype[Any], *, has_shape: bool
 ) -> Block:
+    """The ids of some samples, without what is before them. `offsets` are those of the samples in these bytes."""
     starts, sizes = offsets[:-1], np.diff(offsets)
-    part = raw[int(offsets[0]) : int(offsets[-1])]
     if has_shape:
         if (sizes % dtype.itemsize).any():
             raise InputError(f"{path}: a sample is not a whole number of ids; the shard is damaged")
         return Block(np.frombuffer(part, dtype.newbyteorder("<")), sizes // dtype.itemsize)
     if (sizes < 6).any():
         raise InputError(f"{path}: a sample without a length; the shard is damaged")
-    kinds = raw[starts + 4]
+    kinds = part[starts + 4]
     if (kinds >> 2 != 1).any() or (kinds & 3 > 2).any():
         raise InputError(f"{path}: a sample that is not a list of ids")
     heads = 5 + (1 << (kinds & 3)).astype(np.int64)
@@ -254,11 +255,11 @@ def _decoded(
     said = np.zeros(len(starts), np.int64)
     for i in range(4):
         these = heads - 5 > i
-        said[these] |= raw[starts[these] + 5 + i].astype(np.int64) << 8 * i
+        said[these] |= part[starts[these] + 5 + i].astype(np.int64) << 8 * i
     if (said != lengths).any() or ((sizes - heads) % dtype.itemsize).any():
         raise InputError(f"{path}: a sample has another length than it says; the shard is damaged")
     is_id = np.ones(len(part), bool)
     for i in range(9):
         these = heads > i
-        is_id[starts[these] + i - int(offsets[0])] = False
+        is_id[starts[these] + i] = False
     return Block(np.frombuffer(part[is_id], dtype.newbyteorder("<")), lengths)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, map_ids, put, write_ids
+from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, put, write_ids
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Selection
 
@@ -50,7 +51,7 @@ class MegatronFormat(ExchangeFormat):
     def read(self, path: Path, dtype: str | None) -> Found:
         index = path.with_name(path.name + ".idx")
         kind, lengths, pointers, documents = _read_index(index)
-        ids = map_ids(path.with_name(path.name + ".bin"), kind)
+        ids = FileIds(path.with_name(path.name + ".bin"), kind)
         ends = np.cumsum(lengths, dtype=np.int64)
         _check(index, len(ids), kind, ends, pointers, documents)
         return Found(np.dtype(kind), cut(ids, ends[documents[1:] - 1] if len(ends) else ends), has_borders=True)
@@ -62,8 +63,7 @@ def _ids_writer(part: Selection, dtype: np.dtype[Any]) -> Any:
 
 def _lengths(part: Selection) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """The lengths of sequences, and how many each document has."""
-    for block in part.blocks():
-        lengths = block.lengths
+    for lengths in part.lengths():
         if len(lengths) and lengths.max() > LONGEST:
             counts = np.maximum(1, -(-lengths // LONGEST))
             parts = np.full(int(counts.sum()), LONGEST)
@@ -127,15 +127,9 @@ def _read_index(path: Path) -> tuple[str, Any, Any, Any]:
         raise InputError(f"{path}: {size} bytes where its header needs {needed}; it is cut short or damaged")
     if not documents:
         raise InputError(f"{path}: it lists no documents, not even where the first one begins")
-    at = HEADER.size
-
-    def take(dtype: str, count: int) -> npt.NDArray[Any]:
-        nonlocal at
-        values = np.memmap(path, dtype, "r", at, (count,)) if count else np.empty(0, dtype)
-        at += values.nbytes
-        return np.asarray(values)
-
-    return CODES[code], take("<i4", sequences), take("<i8", sequences), take("<i8", documents)
+    at = [HEADER.size, HEADER.size + 4 * sequences, HEADER.size + 12 * sequences]
+    lengths, pointers = FileIds(path, "<i4", at[0], stop=at[1])[:], FileIds(path, "<i8", at[1], stop=at[2])[:]
+    return CODES[code], lengths, pointers, FileIds(path, "<i8", at[2], stop=needed)[:]
 
 
 def _check(path: Path, tokens: int, kind: str, ends: Any, pointers: Any, documents: Any) -> None:

@@ -10,9 +10,10 @@ from typing import BinaryIO
 import numpy as np
 
 from tokenmill.errors import InputError
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_dtype, map_ids, write_ids
+from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, flat_dtype, write_ids
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
-from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.exchange.selection import Selection
 
 META = "meta.json"
 
@@ -55,9 +56,7 @@ class NanoGptFormat(ExchangeFormat):
 
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path) or "uint16")
-        ids = map_ids(path, kind)
-        blocks = (ids[low : low + BLOCK_TOKENS] for low in range(0, len(ids), BLOCK_TOKENS))
-        return Found(kind, (Block(part, np.array([len(part)])) for part in blocks), has_borders=False)
+        return Found(kind, flat_blocks(FileIds(path, kind)), has_borders=False)
 
 
 def _train_first(path: Path) -> tuple[bool, str]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError
+from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -22,7 +23,6 @@ from tokenmill.exchange.formats.base import (
     cut,
     file_ranges,
     flat_dtype,
-    map_ids,
     write_ids,
 )
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
@@ -62,7 +62,7 @@ class OlmoFormat(ExchangeFormat):
         ends = _read_list(_list_of(path))
         tokens = int(ends[-1]) if len(ends) else 0
         kind = np.dtype(dtype or ("uint32" if path.stat().st_size == 4 * tokens else "uint16"))
-        return Found(kind, cut(map_ids(path, kind, count=tokens), ends), has_borders=True)
+        return Found(kind, cut(FileIds(path, kind, count=tokens), ends), has_borders=True)
 
 
 def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
@@ -73,9 +73,9 @@ def _list(part: Selection, first: int, stop: int) -> Any:
     def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
         number, at = first, 0
         with gzip.GzipFile("", "wb", 1, fileobj=out, mtime=0) as packed:
-            for block in part.blocks(first, stop):
-                ends = np.cumsum(block.lengths) + at
-                starts = (ends - block.lengths).tolist()
+            for lengths in part.lengths(first, stop):
+                ends = np.cumsum(lengths) + at
+                starts = (ends - lengths).tolist()
                 lines = [
                     f"{start},{end},{number + i},,{number + i}\n"
                     for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=True))

@@ -119,7 +119,7 @@ class ArrowFiles(TableFormat):
         return _found(path, ".arrow")
 
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(path)) as raw:
+        with pa.OSFile(str(path)) as raw:  # a map would fill the memory with pages
             try:
                 file = pa.ipc.open_file(raw)
                 yield from (file.get_batch(i) for i in range(file.num_record_batches))

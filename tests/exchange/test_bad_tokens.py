@@ -1,0 +1,188 @@
+"""Files that are cut short, damaged, of another version or of another kind: an error that says so, and no store."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill as tm
+from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
+from tokenmill.testing.exchange import EOS, make_store, some_documents
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("bad") / "made", some_documents(250), "uint16")
+
+
+def cut_short(name: str, nbytes: int = 1) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = next(iter(sorted(folder.rglob(name))))
+        path.write_bytes(path.read_bytes()[:-nbytes])
+
+    return damage
+
+
+def put_at(name: str, at: int, raw: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = next(iter(sorted(folder.rglob(name))))
+        data = bytearray(path.read_bytes())
+        data[at : at + len(raw)] = raw
+        path.write_bytes(data)
+
+    return damage
+
+
+def leads_out(folder: Path) -> None:
+    path = folder / "index.json"
+    path.write_text(
+        path.read_text().replace("chunk-0-0.bin", "../chunk-0-0.bin").replace("shard.00000", "../shard.00000")
+    )
+
+
+def state_leads_out(folder: Path) -> None:
+    state = json.loads((folder / "state.json").read_text())
+    state["_data_files"][0]["filename"] = "../../etc/passwd"
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def pickled(folder: Path) -> None:
+    """A file that runs code if it is unpickled, in the place of one of ids."""
+    import pickle
+
+    class Runs:
+        def __reduce__(self):
+            return (Path.touch, (folder / "ran",))
+
+    for path in (*folder.glob("*.bin"), *folder.glob("*.npy")):
+        path.write_bytes(pickle.dumps(Runs()) + b"x" * 3)
+
+
+DAMAGES = [
+    ("nanogpt", cut_short("train.bin"), "not a whole number of uint16 ids"),
+    ("nanogpt", pickled, "not a whole number|not one of the"),
+    ("llmc", cut_short("*.bin", 2), "ids where its header or index says"),
+    ("llmc", put_at("*.bin", 0, b"\1\2\3\4"), "not a file of llm.c"),
+    ("llmc", put_at("*.bin", 4, struct.pack("<i", 9)), "version 9"),
+    ("megatron", cut_short("*.bin", 2), "describes [0-9,]+ tokens, the .bin file has"),
+    ("megatron", cut_short("*.idx", 8), "where its header needs"),
+    ("megatron", put_at("*.idx", 9, b"\7"), "version 7"),
+    ("megatron", put_at("*.idx", 17, b"\x63"), "dtype code 99"),
+    ("megatron", put_at("*.idx", 0, b"X"), "does not begin with MMIDIDX"),
+    ("megatron", put_at("*.idx", 34, struct.pack("<i", -5)), "negative length"),
+    ("megatron", put_at("*.idx", 34 + 4 * 300, struct.pack("<q", 1 << 40)), "begin at byte 1099511627776"),
+    ("megatron", put_at("*.idx", 34 + 12 * 300, struct.pack("<q", 5)), "list of documents"),
+    ("datatrove", cut_short("*.ds", 2), "its last document ends at"),
+    ("datatrove", cut_short("*.ds.index", 8), "its last document ends at"),
+    ("olmo", cut_short("*.npy", 2), "ids where its header or index says"),
+    ("olmo", cut_short("*.csv.gz", 20), "csv.gz"),
+    ("litdata", cut_short("*.bin", 2), "table of offsets"),
+    ("litdata", leads_out, "not the name of a file"),
+    ("mds", cut_short("*.mds", 2), "table of offsets"),
+    ("mds", leads_out, "not the name of a file"),
+    ("hf", cut_short("*.arrow", 5000), r"\.arrow"),
+    ("hf", state_leads_out, "not the name of a file"),
+    ("parquet", cut_short("*.parquet", 10), r"\.parquet"),
+]
+
+
+@pytest.mark.parametrize(("format", "damage", "said"), DAMAGES, ids=lambda value: str(value)[:20])
+def test_damaged(store, tmp_path, format, damage, said):
+    tm.export(store, tmp_path / "out", format=format)
+    damage(tmp_path / "out")
+    with pytest.raises(InputError, match=said):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store", format=format, tokenizer="bytes", eos=EOS)
+    assert not (tmp_path / "store").exists()
+    assert not (tmp_path / "out" / "ran").exists()
+
+
+def test_ids_beyond_the_vocabulary(tmp_path):
+    np.array([1, 2, 300, 7, 3], np.uint16).tofile(tmp_path / "train.bin")
+    with pytest.raises(InputError, match=r"train\.bin: id 300 at token 2 is not one of the 25[0-9]"):
+        tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", tokenizer="bytes", eos=7)
+    assert len(tm.import_tokens(tmp_path / "train.bin", tmp_path / "free", eos=7)) == 2
+
+
+def test_negative_ids(tmp_path):
+    pq.write_table(pa.table({"input_ids": [[1, -1], [2]]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="id -1 at token 1"):
+        tm.import_tokens(tmp_path / "a.parquet", tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"text": ["a"]}, "no column input_ids; it has text"),
+        ({"input_ids": ["a"]}, "a column of string"),
+        ({"input_ids": [[1.5]]}, "a column of list<"),
+        ({"input_ids": [[1], None]}, "a null in input_ids"),
+        ({"input_ids": [[1, None]]}, "a null in input_ids"),
+    ],
+)
+def test_tables_without_ids(tmp_path, table, said):
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=said):
+        tm.import_tokens(tmp_path / "a.parquet", tmp_path / "store")
+
+
+def test_no_borders_and_no_eos(tmp_path):
+    np.arange(10, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    with pytest.raises(UsageError, match="do not say where documents end: give the eos token"):
+        tm.import_tokens(tmp_path / "train.bin", tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["missing", "notes.txt", "."])
+def test_what_is_no_format(tmp_path, name):
+    (tmp_path / "notes.txt").write_text("notes")
+    with pytest.raises(InputError, match=r"no such file|none of the formats"):
+        tm.import_tokens(tmp_path / name, tmp_path / "store")
+
+
+def test_another_store_is_left_alone(store, tmp_path):
+    tm.export(store, tmp_path / "out", format="megatron")
+    np.array([1, 7], np.uint16).tofile(tmp_path / "train.bin")
+    mine = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", eos=7)
+    with pytest.raises(MismatchError, match="holds another store"):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store")
+    assert tm.open(tmp_path / "store").fingerprint == mine.fingerprint
+
+
+def test_the_same_import_again(store, tmp_path):
+    tm.export(store, tmp_path / "out", format="megatron")
+    tm.import_tokens(tmp_path / "out", tmp_path / "store")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*.npy")}
+    assert tm.import_tokens(tmp_path / "out", tmp_path / "store").fingerprint == store.fingerprint
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*.npy")} == before
+
+
+def test_a_list_that_is_too_large_to_be_true(tmp_path):
+    """A small gzip file that says of itself that it is enormous is read line by line, and stops at the first wrong one."""
+    np.array([1, 7], np.uint16).tofile(tmp_path / "a.npy")
+    with gzip.open(tmp_path / "a.csv.gz", "wb") as out:
+        out.write(b"0,2,0,,0\n" * 1_000_000)
+    with pytest.raises(InputError, match="document 1 is said to be at 0 to 2"):
+        tm.import_tokens(tmp_path / "a.npy", tmp_path / "store")
+
+
+def test_errors_are_tokenmills_own(store, tmp_path):
+    """A byte changed anywhere in an index gives an error or other documents, never a traceback of something else."""
+    tm.export(store, tmp_path / "out", format="megatron")
+    raw = (tmp_path / "out" / "train.idx").read_bytes()
+    draw = np.random.default_rng(0)
+    for number, at in enumerate(draw.integers(0, len(raw), 150).tolist()):
+        damaged = bytearray(raw)
+        damaged[at] ^= 1 << int(draw.integers(8))
+        (tmp_path / "out" / "train.idx").write_bytes(damaged)
+        try:
+            found = tm.import_tokens(tmp_path / "out", tmp_path / str(number))
+        except TokenmillError:
+            continue
+        assert found.num_tokens == store.num_tokens

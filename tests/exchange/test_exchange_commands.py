@@ -1,0 +1,59 @@
+"""`tokenmill export` and `tokenmill import`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tokenmill as tm
+from tokenmill.cli import main
+from tokenmill.testing.exchange import EOS, make_store, some_documents
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("commands") / "made", some_documents(250), "uint16")
+
+
+def test_out_and_in_again(store, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["export", str(store.path), str(out), "--format", "megatron", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["format"], first["written"]) == ("megatron", first["files"])
+    assert main(["export", str(store.path), str(out), "--format", "megatron"]) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert main(["import", str(out), str(tmp_path / "again")]) == 0
+    said = capsys.readouterr().out
+    assert store.fingerprint in said
+    assert "imported" in said
+    assert main(["verify", str(tmp_path / "again")]) == 0
+    assert main(["info", str(tmp_path / "again")]) == 0
+
+
+def test_splits_and_rows(store, tmp_path):
+    arguments = ["--shares", "train=0.9,val=0.1", "--seed", "3"]
+    assert main(["export", str(store.path), str(tmp_path / "flat"), "--format", "nanogpt", *arguments]) == 0
+    sizes = [len(np.memmap(tmp_path / "flat" / f"{name}.bin", np.uint16, "r")) for name in ("train", "val")]
+    assert sum(sizes) == store.num_tokens
+    assert sizes[1] < sizes[0]
+    rows = ["--seq-len", "64", "--strategy", "best_fit", "--fields", "input_ids,labels", "--rows-per-file", "50"]
+    assert main(["export", str(store.path), str(tmp_path / "rows"), "--format", "safetensors", *rows]) == 0
+    assert len(list((tmp_path / "rows").glob("*.safetensors"))) > 1
+
+
+def test_tokens_of_another_tool(tmp_path, capsys):
+    np.array([5, 6, EOS, 8, EOS, 9], np.uint16).tofile(tmp_path / "train.bin")
+    assert main(["import", str(tmp_path / "train.bin"), str(tmp_path / "store"), "--eos", str(EOS), "-t", "bytes"]) == 0
+    assert [ids.tolist() for ids in tm.open(tmp_path / "store")] == [[5, 6, EOS], [8, EOS], [9]]
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / "store"), "--reencode", "2"]) == 3
+    assert "import" in capsys.readouterr().err
+
+
+def test_errors_have_exit_codes(store, tmp_path, capsys):
+    assert main(["export", str(store.path), str(tmp_path), "--format", "pt"]) == 2
+    assert "seq_len" in capsys.readouterr().err
+    assert main(["import", str(tmp_path / "missing"), str(tmp_path / "store")]) == 1
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Rows of a view in every format that holds rows, read back by the format's library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill as tm
+from tokenmill.errors import UsageError
+from tokenmill.testing.exchange import contents, make_store, some_documents
+
+FIELDS = ("input_ids", "labels", "position_ids", "attention_mask")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("rows") / "made", some_documents(250), "uint16")
+
+
+def read(folder, format: str) -> dict[str, np.ndarray]:
+    """All rows of an export, by column."""
+    if format == "hf":
+        import datasets
+
+        table = datasets.load_from_disk(str(folder)).with_format("numpy")[:]
+        return {name: np.stack(values) for name, values in table.items()}
+    if format in ("parquet", "arrow"):
+        opened = [
+            pq.read_table(path) if format == "parquet" else pa.ipc.open_file(path).read_all()
+            for path in sorted(folder.rglob(f"*.{format}"))
+        ]
+        table = pa.concat_tables(opened)
+        return {name: np.array(table[name].to_pylist()) for name in table.column_names}
+    chunks = [load(path, format) for path in sorted(folder.glob(f"chunk_*.{format}"))]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def load(path, format: str) -> dict[str, np.ndarray]:
+    if format == "pt":
+        import torch
+
+        found = torch.load(path, weights_only=True)
+        return {
+            name: each.numpy() for name, each in (found if isinstance(found, dict) else {"input_ids": found}).items()
+        }
+    from safetensors.numpy import load_file
+
+    return load_file(path)
+
+
+@pytest.mark.parametrize("format", ["hf", "parquet", "arrow", "pt", "safetensors"])
+@pytest.mark.parametrize("fields", [("input_ids",), FIELDS], ids=["ids", "all"])
+@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
+def test_rows_are_those_of_the_view(store, tmp_path, format, fields, strategy):
+    view = tm.pack(store, 128, strategy=strategy, fields=fields, dtype="int32")
+    done = tm.export(view, tmp_path / "out", format=format, rows_per_file=100)
+    found, expected = read(tmp_path / "out", format), view[:]
+    assert set(found) == set(fields)
+    for name in fields:
+        assert (found[name] == expected[name]).all()
+    again = tm.export(view, tmp_path / "out", format=format, rows_per_file=100)
+    assert (again.written, again.files) == (0, done.files)
+    by_store = tm.export(
+        store, tmp_path / "2", format=format, rows_per_file=100, seq_len=128, strategy=strategy, fields=fields
+    )
+    assert by_store.files == done.files
+    assert contents(tmp_path / "2") == contents(tmp_path / "out")
+
+
+def test_a_dict_of_views(store, tmp_path):
+    import datasets
+
+    parts = tm.pack(store, 64, fields=["input_ids"]).split(train=0.7, eval=0.3)
+    tm.export(parts, tmp_path / "out", format="hf")
+    found = datasets.load_from_disk(str(tmp_path / "out"))
+    assert {name: len(part) for name, part in found.items()} == {name: len(view) for name, view in parts.items()}
+    assert found["eval"][0]["input_ids"] == parts["eval"][0]["input_ids"].tolist()
+
+
+def test_the_trainer_takes_an_export(store, tmp_path):
+    """`datasets` gives torch tensors of the dtype that was asked for."""
+    import datasets
+    import torch
+
+    tm.export(store, tmp_path / "out", format="hf", seq_len=32, fields=["input_ids", "labels"], dtype="int64")
+    batch = datasets.load_from_disk(str(tmp_path / "out")).with_format("torch")[:4]
+    assert batch["input_ids"].shape == (4, 32)
+    assert batch["labels"].dtype == torch.int64
+
+
+def test_only_some_chunks(store, tmp_path):
+    done = tm.export(store, tmp_path / "out", format="pt", seq_len=32, rows_per_file=10, max_chunks=3)
+    assert sorted(name for name in contents(tmp_path / "out") if name.endswith(".pt")) == [
+        f"chunk_0000{i}.pt" for i in range(3)
+    ]
+    assert len(read(tmp_path / "out", "pt")["input_ids"]) == 30
+    assert done.format == "pt"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"format": "pt"}, "holds rows, not documents: give seq_len"),
+        ({"format": "megatron", "seq_len": 32}, "holds documents, not rows"),
+        (
+            {"format": "hf", "seq_len": 32, "fields": ["input_ids", "cu_seqlens"]},
+            "cu_seqlens has no value per position",
+        ),
+        ({"format": "hf", "seq_len": 32, "strategy": "pad", "buckets": [8, 16]}, "several widths"),
+        ({"format": "hf", "shares": "train"}, "train=0.99,val=0.01"),
+        ({"format": "hf", "shares": "train=0.9,val=0.9"}, "sum to 1.8"),
+        ({"format": "nanoGPT"}, "nanogpt"),
+    ],
+)
+def test_what_does_not_go_together(store, tmp_path, options, said):
+    with pytest.raises(UsageError, match=said):
+        tm.export(store, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_has_grown(tmp_path):
+    """Only the files that changed are written again; what is no longer needed is removed."""
+    documents = some_documents(250)
+    first = make_store(tmp_path / "first", documents, "uint16")
+    options = {"format": "datatrove", "tokens_per_file": 5000}
+    before = tm.export(first, tmp_path / "out", **options)
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.ds")}
+    second = make_store(tmp_path / "second", [*documents, *some_documents(200)], "uint16")
+    after = tm.export(second, tmp_path / "out", **options)
+    assert after.files > before.files
+    same = [name for name, time in kept.items() if (tmp_path / "out" / name).stat().st_mtime_ns == time]
+    assert len(same) >= len(kept) - 1
+    tm.export(first, tmp_path / "out", **options)
+    fresh = tm.export(first, tmp_path / "fresh", **options)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    assert fresh.files == before.files
