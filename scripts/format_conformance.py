@@ -54,7 +54,9 @@ def peer(environments: Path, format: str, *arguments: object) -> str:
 
 
 def compare(environments: Path, format: str, store: tm.Store, work: Path) -> list[tuple[str, bool]]:
-    tm.export(store, work / "out", format=format, tokens_per_file=1 << 30)  # one file: loaders leave out the rest of each
+    tm.export(
+        store, work / "out", format=format, tokens_per_file=1 << 30
+    )  # one file: loaders leave out the rest of each
     read = json.loads(peer(environments, format, "read", format, work / "out").splitlines()[-1])
     np.save(work / "ids.npy", np.concatenate(list(store)))
     np.save(work / "ends.npy", store.stream_ends)
@@ -73,7 +75,13 @@ def main() -> int:
     stores = [tm.open(path) for path in sys.argv[2:]]
     if not stores:
         stores = [
-            tm.build(tm.read(*demo_globs(), format="text"), demo_tokenizer(), work / "demo", max_documents=3000, progress="quiet"),
+            tm.build(
+                tm.read(*demo_globs(), format="text"),
+                demo_tokenizer(),
+                work / "demo",
+                max_documents=3000,
+                progress="quiet",
+            ),
             make_store(work / "large", some_documents(200_000, 2000), "uint32", 100_000),
         ]
     differences = 0

@@ -102,7 +102,7 @@ def test_only_some_chunks(store, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"format": "pt"}, "holds rows, not documents: give seq_len"),
+        ({"format": "pt"}, "holds rows, not documents: give --seq-len"),
         ({"format": "megatron", "seq_len": 32}, "holds documents, not rows"),
         (
             {"format": "hf", "seq_len": 32, "fields": ["input_ids", "cu_seqlens"]},

@@ -40,14 +40,27 @@ def test_every_command_and_flag_is_documented():
 
 def test_every_public_name_is_documented():
     documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for name in ("build", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"):
+    for name in (
+        "build",
+        "estimate",
+        "export",
+        "import_tokens",
+        "load",
+        "load_tokenizer",
+        "mix",
+        "open",
+        "pack",
+        "read",
+        "recipe",
+    ):
         assert f"tm.{name}" in documents
 
 
 def test_public_names_are_these():
     """The public API changes on purpose or not at all."""
     classes = ["Loader", "Source", "Store", "Tokenizer", "View"]
-    verbs = ["build", "errors", "estimate", "load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"]
+    verbs = ["build", "errors", "estimate", "export", "import_tokens"]
+    verbs += ["load", "load_tokenizer", "mix", "open", "pack", "read", "recipe"]
     assert tokenmill.__all__ == classes + verbs
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
@@ -130,6 +143,14 @@ def test_packing_page_runs(tmp_path, tokenizer_path):
     block += "assert batch['input_ids'].shape == (2, 2048)\n"
     block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
     run_script(block, tmp_path)
+
+
+def test_formats_page_runs(tmp_path, tokenizer_path, proved):
+    """The commands and the Python of docs/formats.md, as they stand, over a store."""
+    shutil.copytree(proved, tmp_path / "cache")
+    tokenmill.build((f"document {i} " * (i % 40) for i in range(900)), tokenizer_path, tmp_path / "corpus", workers=0)
+    run_page((ROOT / "docs" / "formats.md").read_text("utf-8"), tmp_path)
+    assert tokenmill.open(tmp_path / "again").fingerprint == tokenmill.open(tmp_path / "corpus").fingerprint
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

@@ -113,9 +113,9 @@ def test_signatures_are_the_declarations(verb):
         (lambda: tm.load("x", 8, epoch=2), "tm.load has no option 'epoch'; did you mean epochs?"),
         (
             lambda: tm.build("x", "bytes", seq_len=128),
-            "tm.build has no option 'seq_len': it belongs to tm.pack and tm.load",
+            "tm.build has no option 'seq_len': it belongs to tm.pack, tm.load and tm.export",
         ),
-        (lambda: tm.build("x", "bytes", seqlen=8), "'seqlen'; did you mean seq_len of tm.pack and tm.load?"),
+        (lambda: tm.build("x", "bytes", seqlen=8), "'seqlen'; did you mean seq_len of tm.pack, tm.load and tm.export?"),
         (lambda: tm.read("x", text="a"), "tm.read has no option 'text'; did you mean text_field?"),
         (lambda: tm.load("x", 8, text="a"), "did you mean text_field of tm.read, tm.build and tm.estimate?"),
         (lambda: tm.load("x", 8, workers=1), "tm.load has no option 'workers': it belongs to tm.build"),

@@ -16,7 +16,7 @@ from tokenmill.exchange.selection import Selection
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files
 from tokenmill.option_calls import takes
-from tokenmill.option_types import values_of
+from tokenmill.option_types import option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
 from tokenmill.packing.api import pack
 from tokenmill.packing.splits import ByFiles, files_of_split, shares
@@ -59,7 +59,9 @@ def export_files(
     kinds = {"documents" if isinstance(part, Selection) else "rows" for part in parts.values()}
     if wrong := [kind for kind in kinds if kind not in format.takes]:
         remedy = (
-            "give seq_len (--seq-len)" if wrong == ["documents"] else "leave out seq_len, or export the store itself"
+            f"give {option_name('seq_len')}"
+            if wrong == ["documents"]
+            else "leave out seq_len, or export the store itself"
         )
         raise UsageError(f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {remedy}")
     store = next(_store_of(part) for part in parts.values())

@@ -24,6 +24,7 @@ from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
 from tokenmill.option_calls import takes
+from tokenmill.option_types import option_name
 from tokenmill.options import ImportArguments
 from tokenmill.store.columns import columns_with
 from tokenmill.store.manifest import Manifest
@@ -125,8 +126,8 @@ class _Plan:
                 found = self.format.read(file, self.arguments.dtype)
                 if not found.has_borders and self.eos is None:
                     raise UsageError(
-                        f"{file}: {self.format.name} files do not say where documents end: give the eos token, by id"
-                        " (--eos 50256), or the tokenizer (-t)"
+                        f"{file}: {self.format.name} files do not say where documents end: give the eos token with"
+                        f" {option_name('eos', 50256)}, or the tokenizer with -t (tokenizer=...)"
                     )
                 writer.begin(str(file))
                 for ids, ends in _documents(found, self.eos):
@@ -151,7 +152,7 @@ class _Plan:
             whose = "the tokenizer's vocabulary" if self.vocab_size is not None else self.dtype.name
             raise InputError(
                 f"{file}: id {wrong} at token {at:,} is not one of the {limit:,} of {whose}; the file is damaged, or its ids are"
-                " of another dtype (--dtype) or tokenizer"
+                f" of another dtype, {option_name('dtype')}, or tokenizer"
             )
         return high
 

@@ -112,7 +112,7 @@ def _state(facts: dict[str, Any]) -> str:
 def _tokenizer(facts: dict[str, Any]) -> str:
     tokenizer = facts["tokenizer"]
     special = [
-        f"{name} {tokenizer[f'{name}_id']} {tokenizer.get(f'{name}_token')}"
+        f"{name} {tokenizer[f'{name}_id']} {tokenizer.get(f'{name}_token') or ''}".rstrip()
         for name in ("bos", "eos")
         if tokenizer[f"{name}_id"] is not None
     ]

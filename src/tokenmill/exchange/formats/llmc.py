@@ -13,6 +13,7 @@ from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, file_ranges, flat_blocks, put, write_ids
 from tokenmill.exchange.output import OutputFile
 from tokenmill.exchange.selection import Selection
+from tokenmill.option_types import option_name
 
 HEADER = 256  # int32 values
 KINDS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}  # magic number: version and dtype, for GPT-2 and for Llama 3
@@ -64,7 +65,7 @@ def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[Bin
         if tokens >= 1 << 31:
             raise UsageError(
                 f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: build the store"
-                " with smaller shards (--shard-bytes)"
+                f" with smaller shards, {option_name('shard_bytes')}"
             )
         header = np.zeros(HEADER, "<i4")
         header[:3] = magic, version, tokens
