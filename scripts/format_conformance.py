@@ -74,6 +74,7 @@ def main() -> int:
     environments, work = Path(sys.argv[1]), Path(tempfile.mkdtemp())
     stores = [tm.open(path) for path in sys.argv[2:]]
     if not stores:
+        source = tm.read(*demo_globs(), format="text")
         stores = [
             tm.build(
                 tm.read(*demo_globs(), format="text"),
