@@ -76,13 +76,7 @@ def main() -> int:
     if not stores:
         source = tm.read(*demo_globs(), format="text")
         stores = [
-            tm.build(
-                tm.read(*demo_globs(), format="text"),
-                demo_tokenizer(),
-                work / "demo",
-                max_documents=3000,
-                progress="quiet",
-            ),
+            tm.build(source, demo_tokenizer(), work / "demo", max_documents=3000, progress="quiet"),
             make_store(work / "large", some_documents(200_000, 2000), "uint32", 100_000),
         ]
     differences = 0
