@@ -241,7 +241,19 @@ ExportFormat = Literal[
     "datatrove",
 ]
 ImportFormat = Literal[
-    "auto", "nanogpt", "llmc", "megatron", "hf", "parquet", "arrow", "mds", "litdata", "olmo", "datatrove"
+    "auto",
+    "nanogpt",
+    "llmc",
+    "megatron",
+    "hf",
+    "parquet",
+    "arrow",
+    "pt",
+    "safetensors",
+    "mds",
+    "litdata",
+    "olmo",
+    "datatrove",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,12 +59,8 @@ def pickled(folder: Path) -> None:
     """A file that runs code if it is unpickled, in the place of one of ids."""
     import pickle
 
-    class Runs:
-        def __reduce__(self):
-            return (Path.touch, (folder / "ran",))
-
     for path in (*folder.glob("*.bin"), *folder.glob("*.npy")):
-        path.write_bytes(pickle.dumps(Runs()) + b"x" * 3)
+        path.write_bytes(pickle.dumps(Runs(folder / "ran")) + b"x" * 3)
 
 
 DAMAGES = [
@@ -102,6 +99,70 @@ def test_damaged(store, tmp_path, format, damage, said):
         tm.import_tokens(tmp_path / "out", tmp_path / "store", format=format, tokenizer="bytes", eos=EOS)
     assert not (tmp_path / "store").exists()
     assert not (tmp_path / "out" / "ran").exists()
+
+
+class Runs:
+    """Runs code if it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def of_torch(path: Path) -> None:
+    import torch
+
+    torch.save(torch.arange(100, dtype=torch.int32), path)
+
+
+def bomb(path: Path) -> None:
+    """A small archive that unpacks to a gigabyte."""
+    of_torch(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {part.filename: archive.read(part) for part in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, bytes(1 << 28) if name.endswith("data/0") else data)
+
+
+def runs_code(path: Path) -> None:
+    import torch
+
+    torch.save(Runs(path.with_name("ran")), path)
+
+
+def of_floats(path: Path) -> None:
+    import torch
+
+    torch.save({"input_ids": torch.rand(4)}, path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (bomb, "its parts are compressed"),
+        (runs_code, "UnpicklingError"),
+        (of_floats, "a tensor of float32"),
+        (lambda path: path.write_bytes(b"nothing"), "not a file of torch.save"),
+        (lambda path: (of_torch(path), path.write_bytes(path.read_bytes()[:-50])), "not a file of torch.save"),
+    ],
+    ids=["bomb", "code", "floats", "nothing", "cut"],
+)
+def test_tensors_that_are_none(tmp_path, make, said):
+    make(tmp_path / "chunk_00000.pt")
+    with pytest.raises(InputError, match=said):
+        tm.import_tokens(tmp_path / "chunk_00000.pt", tmp_path / "store", eos=7)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff" * 20, b"\x02" + b"\0" * 7 + b"{}", b"\x05" + b"\0" * 7 + b"[1,2]"])
+def test_safetensors_that_are_none(tmp_path, raw):
+    (tmp_path / "a.safetensors").write_bytes(raw)
+    with pytest.raises(InputError, match="not a safetensors file with a tensor input_ids"):
+        tm.import_tokens(tmp_path / "a.safetensors", tmp_path / "store", eos=7)
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):

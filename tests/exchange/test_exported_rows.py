@@ -99,6 +99,17 @@ def test_only_some_chunks(store, tmp_path):
     assert done.format == "pt"
 
 
+@pytest.mark.parametrize("format", ["pt", "safetensors"])
+def test_tensors_come_back(store, tmp_path, format):
+    """The rows of a file one after the other: documents end at eos."""
+    tm.export(store, tmp_path / "out", format=format, seq_len=64, rows_per_file=100, tail="drop")
+    again = tm.import_tokens(tmp_path / "out", tmp_path / "again")
+    kept = store.num_tokens // 64 * 64
+    assert np.concatenate(list(again)).tolist() == np.concatenate(list(store))[:kept].tolist()
+    files = len(list((tmp_path / "out").glob(f"*.{format}")))
+    assert len(store) - 1 <= len(again) <= len(store) + files  # a document that crosses into another file is two
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import row_key, row_ranges
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Job, put
+from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, put
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.selection import Block
 from tokenmill.packing.view import View
 
 TOKENS_PER_FILE = 1 << 24
+IDS = "input_ids"
 NAMES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
 
 
@@ -50,6 +56,35 @@ class TensorFormat(ExchangeFormat):
     def _writer(self, view: View, first: int, stop: int) -> Callable[[BinaryIO], None]:
         return lambda out: self.write(out, view, first, stop)
 
+    def recognizes(self, path: Path) -> bool:
+        return bool(self._files(path))
+
+    def find(self, path: Path, dtype: str | None) -> list[Path]:
+        files = self._files(path)
+        if not files:
+            raise InputError(f"{path} has no .{self.suffix} files")
+        return files
+
+    def _files(self, path: Path) -> list[Path]:
+        """The files of a folder, those of a split `train` first."""
+        if not path.is_dir():
+            return [path] if path.suffix == f".{self.suffix}" else []
+        return sorted(
+            path.rglob(f"*.{self.suffix}"), key=lambda each: (each.parent.name not in ("train", path.name), each)
+        )
+
+    @abstractmethod
+    def ids(self, path: Path) -> npt.NDArray[Any]:
+        """The ids of a file, row after row."""
+
+    def read(self, path: Path, dtype: str | None) -> Found:
+        ids = self.ids(path)
+        if ids.dtype.kind not in "iu":
+            raise InputError(f"{path}: a tensor of {ids.dtype.name}, not of ids")
+        flat = ids.reshape(-1)
+        blocks = (flat[low : low + READ_TOKENS] for low in range(0, len(flat), READ_TOKENS))
+        return Found(flat.dtype, (Block(part, np.array([len(part)])) for part in blocks), has_borders=False)
+
 
 class TorchTensors(TensorFormat):
     """A tensor, if the view has one array; else a dict of tensors."""
@@ -63,6 +98,22 @@ class TorchTensors(TensorFormat):
             raise UsageError("the format pt needs torch: pip install torch") from error
         tensors = {name: torch.from_numpy(values) for name, values in view.rows(range(first, stop)).items()}
         torch.save(next(iter(tensors.values())) if len(tensors) == 1 else tensors, out)
+
+    def ids(self, path: Path) -> npt.NDArray[Any]:
+        """Only tensors are loaded (`weights_only`), and only from a file that is as large as it says."""
+        import torch
+
+        _check_archive(path)
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except (
+            Exception
+        ) as error:  # torch raises many kinds for damaged files, and for those that hold more than tensors
+            raise InputError(f"{path}: {type(error).__name__}: {str(error).splitlines()[0][:200]}") from error
+        found = found.get(IDS) if isinstance(found, dict) else found
+        if not isinstance(found, torch.Tensor):
+            raise InputError(f"{path}: neither a tensor nor a dict with a tensor {IDS}")
+        return found.numpy()
 
 
 class SafeTensors(TensorFormat):
@@ -85,3 +136,33 @@ class SafeTensors(TensorFormat):
         out.write(len(raw).to_bytes(8, "little") + raw)
         for values in arrays.values():
             put(out, values)
+
+    def ids(self, path: Path) -> npt.NDArray[Any]:
+        size = path.stat().st_size
+        head = FileIds(path, "<u8", stop=8)[:] if size >= 8 else np.zeros(1, np.uint64)
+        length = int(head[0])
+        try:
+            if not 0 < length <= size - 8:
+                raise ValueError(f"a header of {length} bytes in a file of {size}")
+            entry = json.loads(bytes(FileIds(path, np.uint8, 8, stop=8 + length)[:]))[IDS]
+            start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
+            kind = {code: name for name, code in NAMES.items()}[entry["dtype"]]
+            if not 8 + length <= start <= stop <= size:
+                raise ValueError(f"{IDS} is said to be at bytes {start} to {stop} of {size}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: not a safetensors file with a tensor {IDS}: {error}") from error
+        return FileIds(path, kind, start, stop=stop)[:]
+
+
+def _check_archive(path: Path) -> None:
+    """Raise InputError unless a file is an archive as torch.save writes it: its parts are stored as they are, and fit into it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{path} is not a file of torch.save: {error}") from error
+    if (
+        any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+        or sum(p.file_size for p in parts) > path.stat().st_size
+    ):
+        raise InputError(f"{path}: its parts are compressed, which torch.save never does; it is not loaded")
