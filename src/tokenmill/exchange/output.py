@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 import xxhash
@@ -103,6 +103,7 @@ class Output:
     def __init__(self, folder: Path, advanced: Callable[[int], None] = lambda nbytes: None) -> None:
         self.folder, self._advanced = folder, advanced
         self._lock = build_lock(folder)
+        self._is_stopping = False
 
     def __enter__(self) -> Output:
         _refuse_others(self.folder)
@@ -152,7 +153,8 @@ class Output:
         known = {} if self.receipt is None else _entries(self.receipt)
         for record in read_lines(self.folder / JOURNAL):
             with suppress(KeyError, TypeError):
-                known[record.pop("name")] = Written(**record)
+                name = record.pop("name")
+                known |= {name: Written(**record)} if _is_inside(name) else {}
         return known
 
     def _is_kept(self, name: str, entry: Written, key: str) -> bool:
@@ -185,9 +187,17 @@ class Output:
                     file = running.pop(future)
                     written[file.name] = future.result()
                     journal.append({"name": file.name, **asdict(written[file.name])})
+        except BaseException:
+            self._is_stopping = True  # the other threads do not finish their files, which may be large
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
         return written
+
+    def _count(self, nbytes: int) -> None:
+        if self._is_stopping:
+            raise InterruptedError("another file failed, or the export was stopped")
+        self._advanced(nbytes)
 
     def _write_one(self, name: str, key: str, write: Callable[[BinaryIO], None]) -> Written:
         path = self.folder / name
@@ -196,7 +206,7 @@ class Output:
             beside = temporary_path(path)
             try:
                 with disk.open_to_write(beside) as raw:
-                    out = _Hashing(raw, self._advanced)
+                    out = _Hashing(raw, self._count)
                     write(out)  # type: ignore[arg-type]
                     disk.sync(raw)
                 disk.replace(beside, path)
@@ -220,7 +230,13 @@ def _with(index: IndexFile, written: Mapping[str, Written]) -> Callable[[BinaryI
 
 
 def _entries(receipt: dict[str, Any]) -> dict[str, Written]:
-    return {name: Written(**entry) for name, entry in receipt["files"].items()}
+    """The files that a receipt lists. A forged one must not name files elsewhere: those it names may be removed."""
+    return {name: Written(**entry) for name, entry in receipt["files"].items() if _is_inside(name)}
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def read_receipt(folder: Path) -> dict[str, Any] | None:
