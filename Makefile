@@ -40,7 +40,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python scripts/check_imports.py
 
-bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchmarks: .bench/benchmarks.md, .bench/results/*.json; BENCH="--json" and the like pass through
+bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP) $(FORMAT_STAMP)  ## run the benchmarks: .bench/benchmarks.md, .bench/results/*.json; BENCH="--json" and the like pass through
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
 	$(BIN)/python -m benchmarks builds -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/builds.json $(BENCH)
 	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/engines.json $(BENCH)
@@ -48,6 +48,7 @@ bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP)  ## run the benchm
 	$(BIN)/python -m benchmarks packing --trl .bench/trl/bin/python --output $(RESULTS)/packing.json $(BENCH)
 	$(BIN)/python -m benchmarks loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python --output $(RESULTS)/loading.json $(BENCH)
 	$(BIN)/python -m benchmarks cache -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/cache.json $(BENCH)
+	$(BIN)/python -m benchmarks exchange --environments .bench/formats --output $(RESULTS)/exchange.json $(BENCH)
 	$(BIN)/python examples/train_gpt.py --results $(RESULTS) --samples 0
 	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
 

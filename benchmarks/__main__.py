@@ -65,6 +65,12 @@ def parser() -> argparse.ArgumentParser:
     _add_text(cache, "250MB")
     _add_tokenizer(cache)
 
+    exchange = _add(
+        commands, "exchange", _exchange, "exports and imports, beside cp and the writers of other libraries"
+    )
+    exchange.add_argument("--tokens", type=count, default=200_000_000, help="tokens to write (200,000,000)")
+    exchange.add_argument("--environments", type=Path, metavar="DIR", help="a folder with an environment per format")
+
     chart = commands.add_parser("chart", help="draw the speeds of a result of builds", description=write_chart.__doc__)
     chart.set_defaults(run=write_chart)
     chart.add_argument("results", type=Path, help="JSON that `builds --output` has written")
@@ -130,6 +136,12 @@ def _cache(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any]
 
     size = parse_size(options.size, "size")
     return measure_cache(work, options.corpus, options.tokenizer, size, options.rounds), cache_table
+
+
+def _exchange(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:
+    from benchmarks.exchange import exchange_table, measure_exchange
+
+    return measure_exchange(work, options.tokens, options.rounds, options.environments), exchange_table
 
 
 if __name__ == "__main__":

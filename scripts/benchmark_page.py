@@ -57,6 +57,11 @@ SECTIONS = {
         "`python -m benchmarks loading`: rows of 2,048 in batches of 16, shuffled, one process, 150 million tokens in the page\n"
         "cache. Each library at its best setting: tokenmill without prefetch, Mosaic and litData without workers.",
     ),
+    "exchange": (
+        "Formats",
+        "`python -m benchmarks exchange`: 200 million tokens of a GPT-2 vocabulary, synced to the disk. The writers of the\n"
+        "libraries write two million of the same tokens, document by document.",
+    ),
     "conformance": ("Conformance", "`make conformance`: every engine against the reference."),
 }
 

@@ -1,7 +1,7 @@
 """Tokens read and written by the libraries that formats come from. Run by `format_conformance.py`, with each library's Python.
 
 python format_peers.py read FORMAT FOLDER: prints the number of documents, and a digest of their ids
-python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes documents with the library's own writer
+python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes documents with the library's own writer, prints the seconds
 """
 
 from __future__ import annotations
@@ -9,13 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 import types
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+LIBRARIES = {
+    "megatron": "megatron.core.datasets.indexed_dataset",
+    "litdata": "litdata.streaming.cache",
+    "datatrove": "datatrove.pipeline.tokens.tokenizer",
+}
 BLOCK = 512  # tokens that loaders of flat formats are asked for
 
 
@@ -114,7 +121,11 @@ def main() -> None:
         print(json.dumps(digest(globals()[f"read_{format}"](Path(rest[0])))))
         return
     ids, ends, folder, vocab_size = np.load(rest[0]), np.load(rest[1]), Path(rest[2]), int(rest[3])
-    globals()[f"write_{format}"](np.split(ids, ends[:-1]), folder, vocab_size)
+    documents, write = np.split(ids, ends[:-1]), globals()[f"write_{format}"]
+    import_module(LIBRARIES[format]) if format != "mds" else mosaic()
+    began = time.perf_counter()
+    write(documents, folder, vocab_size)
+    print(time.perf_counter() - began)
 
 
 if __name__ == "__main__":
