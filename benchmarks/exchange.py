@@ -1,7 +1,7 @@
 """Exports and imports of every format beside `cp` of the same tokens, and beside the writers of the formats' own libraries.
 
-Everything is synced to the disk. `cp`, exports and imports take turns, so that each meets the same state of the disk; the best of all
-rounds counts.
+Everything is synced to the disk. `cp`, exports and imports take turns, so that each meets the same state of the disk; the best of
+all rounds counts.
 """
 
 from __future__ import annotations
@@ -48,19 +48,12 @@ def measure_exchange(work: Path, tokens: int, rounds: int, environments: Path | 
             shutil.rmtree(work / "back")
     rates = {what: sizes[what.split()[-1]] / 1e6 / seconds for what, seconds in best.items()}
     runs = {what: {"seconds": round(seconds, 3), "mb_per_second": round(rates[what])} for what, seconds in best.items()}
-    bars = [
-        against_bar(f"export {name} / cp, MB/s", rates[f"export {name}"] / rates["cp"], "", ">=", 0.5)
-        for name in HALF_OF_CP
-    ]
-    bars += [
-        against_bar(f"import {name} / cp, MB/s", rates[f"import {name}"] / rates["cp"], "", ">=", 0.5)
-        for name in HALF_OF_CP
-    ]
-    bars += [
-        figure(f"export {name} / cp, MB/s", rates[f"export {name}"] / rates["cp"], "")
-        for name in names
-        if name not in HALF_OF_CP
-    ]
+    bars = []
+    for what in runs.keys() - {"cp"}:
+        ratio, says = rates[what] / rates["cp"], f"{what} / cp, MB/s"
+        is_flat = what.split()[-1] in HALF_OF_CP
+        bars.append(against_bar(says, ratio, "", ">=", 0.5) if is_flat else figure(says, ratio, ""))
+    bars.sort(key=lambda bar: (not bar["bar"], bar["what"]))
     if environments is not None:
         bars += _peers(work, store, environments, best, tokens)
     return {"machine": machine_facts(), "rounds": rounds, "tokens": tokens, "runs": runs, "bars": bars, "notes": []}

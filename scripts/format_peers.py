@@ -1,7 +1,7 @@
 """Tokens read and written by the libraries that formats come from. Run by `format_conformance.py`, with each library's Python.
 
 python format_peers.py read FORMAT FOLDER: prints the number of documents, and a digest of their ids
-python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes documents with the library's own writer, prints the seconds
+python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes them with the library, prints the seconds
 """
 
 from __future__ import annotations
