@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
-from tokenmill.testing.exchange import EOS, make_store, some_documents
+from tokenmill.exchange.output import JOURNAL, RECEIPT
+from tokenmill.io.atomic import canonical, digest
+from tokenmill.testing.exchange import EOS, count_calls, die_at, make_store, some_documents
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,7 @@ DAMAGES = [
 @pytest.mark.parametrize(("format", "damage", "said"), DAMAGES, ids=lambda value: str(value)[:20])
 def test_damaged(store, tmp_path, format, damage, said):
     tm.export(store, tmp_path / "out", format=format)
+    (tmp_path / "out" / RECEIPT).unlink()  # as if another tool had written it
     damage(tmp_path / "out")
     with pytest.raises(InputError, match=said):
         tm.import_tokens(tmp_path / "out", tmp_path / "store", format=format, tokenizer="bytes", eos=EOS)
@@ -236,6 +241,7 @@ def test_a_list_that_is_too_large_to_be_true(tmp_path):
 def test_errors_are_tokenmills_own(store, tmp_path):
     """A byte changed anywhere in an index gives an error or other documents, never a traceback of something else."""
     tm.export(store, tmp_path / "out", format="megatron")
+    (tmp_path / "out" / RECEIPT).unlink()
     raw = (tmp_path / "out" / "train.idx").read_bytes()
     draw = np.random.default_rng(0)
     for number, at in enumerate(draw.integers(0, len(raw), 150).tolist()):
@@ -243,7 +249,137 @@ def test_errors_are_tokenmills_own(store, tmp_path):
         damaged[at] ^= 1 << int(draw.integers(8))
         (tmp_path / "out" / "train.idx").write_bytes(damaged)
         try:
-            found = tm.import_tokens(tmp_path / "out", tmp_path / str(number))
+            found = tm.import_tokens(tmp_path / "out", tmp_path / str(number), eos=EOS)
         except TokenmillError:
             continue
         assert found.num_tokens == store.num_tokens
+
+
+# --- exports of tokenmill that are not what they were ---------------------------------------------------------------------
+
+
+def unfinished(folder: Path) -> None:
+    (folder / JOURNAL).touch()
+    (folder / RECEIPT).unlink()
+
+
+def without_a_file(folder: Path) -> None:
+    max(folder.rglob("*.parquet")).unlink()
+
+
+def with_another_file(folder: Path) -> None:
+    path = next(folder.rglob("*.parquet"))
+    shutil.copy(path, path.with_name("other.parquet"))
+
+
+def with_other_facts(**facts: object) -> Callable[[Path], None]:
+    def forge(folder: Path) -> None:
+        receipt = json.loads((folder / RECEIPT).read_text())
+        del receipt["checksum"]
+        receipt["facts"] |= facts
+        (folder / RECEIPT).write_bytes(canonical({**receipt, "checksum": digest(canonical(receipt))}))
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (unfinished, "an export that was not finished"),
+        (without_a_file, "it belongs to the export"),
+        (with_another_file, "not part of the export"),
+        (cut_short("*.parquet", 10), "where [0-9]+ were written"),
+        (with_other_facts(dtype="foo"), "not true"),
+        (with_other_facts(tokenizer={}), "not true"),
+        (with_other_facts(tokenizer=5), "damaged, or not what it says"),
+        (with_other_facts(eos="x"), "not true"),
+        (with_other_facts(shard_documents=[-3, 9]), "not true"),
+        (with_other_facts(shard_documents="abc"), "not true"),
+        (with_other_facts(splits={"train": {"documents": 1, "tokens": 1}}), "where the export has 1"),
+    ],
+)
+def test_an_export_that_was_changed(store, tmp_path, change, said):
+    tm.export(store, tmp_path / "out", format="parquet", tokens_per_file=10_000)
+    change(tmp_path / "out")
+    with pytest.raises(InputError, match=said):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_another_tokenizer_or_eos_than_exported(store, tmp_path, tokenizer_path):
+    tm.export(store, tmp_path / "out", format="megatron")
+    with pytest.raises(MismatchError, match="was exported with the tokenizer bytes"):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store", tokenizer=tokenizer_path)
+    with pytest.raises(UsageError, match="was exported with eos 7"):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store", eos=5)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(store, tmp_path):
+    tm.export(store, tmp_path / "out", format="megatron")
+    for folder in (tmp_path / "out", tmp_path):
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(UsageError, match="is not empty"):
+            tm.import_tokens(tmp_path / "out", folder)
+        assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 1_500_000_000], [0, 2222, 2], [-50, 2, 4]])
+def test_lists_with_forged_offsets(tmp_path, offsets):
+    table = pa.table({"input_ids": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32()))})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    raw = (tmp_path / "a.arrow").read_bytes()
+    right = np.array([0, 2, 4], "<i4").tobytes()
+    assert raw.count(right) == 1
+    (tmp_path / "a.arrow").write_bytes(raw.replace(right, np.array(offsets, "<i4").tobytes()))
+    with pytest.raises(InputError, match=r"a\.arrow"):
+        tm.import_tokens(tmp_path / "a.arrow", tmp_path / "store")
+
+
+def test_an_index_that_wraps_around(tmp_path):
+    np.arange(10, dtype=np.uint16).tofile(tmp_path / "a.ds")
+    np.array([2**63 - 1, 2**64 - 2, 10], "<u8").tofile(tmp_path / "a.ds.index")
+    with pytest.raises(InputError, match=r"a\.ds\.index"):
+        tm.import_tokens(tmp_path / "a.ds", tmp_path / "store")
+
+
+def test_a_tensor_larger_than_its_file(tmp_path):
+    import torch
+
+    torch.save(torch.zeros(1, dtype=torch.int32).expand(50_000_000), tmp_path / "a.pt")
+    with pytest.raises(InputError, match="larger than its file"):
+        tm.import_tokens(tmp_path / "a.pt", tmp_path / "store", eos=7)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"shards": [{"format": "mds", "column_names": ["tokens"]}]},
+        {"shards": [{"format": "mds", "column_names": ["tokens"], "raw_data": 5}]},
+        {"chunks": [{"filename": "a\\0b"}], "config": {"data_format": 5}},
+        {"chunks": [{"filename": "a"}], "config": {"data_format": ["no_header_tensor:x"]}},
+    ],
+)
+def test_forged_indexes(tmp_path, index):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"aaaa")
+    (tmp_path / "in" / "index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError):
+        tm.import_tokens(tmp_path / "in", tmp_path / "store")
+
+
+def test_killed_imports(store, tmp_path):
+    """The next import gives the same store; a folder that is being imported is not taken for one."""
+    tm.export(store, tmp_path / "out", format="megatron")
+
+    def run(folder: Path) -> None:
+        tm.import_tokens(tmp_path / "out", folder)
+
+    calls = count_calls(lambda: run(tmp_path / "whole"), tmp_path / "whole")
+    right = {path.name: path.read_bytes() for path in (tmp_path / "whole" / "shards").iterdir()}
+    for moment in range(1, calls + 1, max(1, calls // 20)):
+        folder = tmp_path / str(moment)
+        die_at(moment, partial(run, folder), folder)
+        run(folder)
+        assert tm.open(folder).fingerprint == store.fingerprint
+        assert {path.name: path.read_bytes() for path in (folder / "shards").iterdir()} == right

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import tokenmill as tm
-from tokenmill.errors import UsageError
-from tokenmill.testing.exchange import contents, make_store, some_documents
+from tokenmill.errors import MismatchError, UsageError
+from tokenmill.testing.exchange import contents, die_at, make_store, some_documents
 
 FIELDS = ("input_ids", "labels", "position_ids", "attention_mask")
 
@@ -103,7 +106,8 @@ def test_only_some_chunks(store, tmp_path):
 def test_tensors_come_back(store, tmp_path, format):
     """The rows of a file one after the other: documents end at eos."""
     tm.export(store, tmp_path / "out", format=format, seq_len=64, rows_per_file=100, tail="drop")
-    again = tm.import_tokens(tmp_path / "out", tmp_path / "again")
+    with pytest.warns(UserWarning, match="holds packed rows"):
+        again = tm.import_tokens(tmp_path / "out", tmp_path / "again")
     kept = store.num_tokens // 64 * 64
     assert np.concatenate(list(again)).tolist() == np.concatenate(list(store))[:kept].tolist()
     files = len(list((tmp_path / "out").glob(f"*.{format}")))
@@ -123,6 +127,8 @@ def test_tensors_come_back(store, tmp_path, format):
         ({"format": "hf", "shares": "train"}, "train=0.99,val=0.01"),
         ({"format": "hf", "shares": "train=0.9,val=0.9"}, "sum to 1.8"),
         ({"format": "nanoGPT"}, "nanogpt"),
+        ({"format": "hf", "shares": "train=0.5,train=0.5"}, "train=0.99,val=0.01"),
+        ({"format": "megatron", "rows_per_file": 5}, "--rows-per-file .* is for rows"),
     ],
 )
 def test_what_does_not_go_together(store, tmp_path, options, said):
@@ -147,3 +153,50 @@ def test_a_store_that_has_grown(tmp_path):
     fresh = tm.export(first, tmp_path / "fresh", **options)
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
     assert fresh.files == before.files
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/b", "", 1])
+def test_names_of_parts(store, tmp_path, name):
+    with pytest.raises(UsageError, match="cannot be the name of a part"):
+        tm.export({name: store}, tmp_path / "out", format="nanogpt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stores_of_different_tokenizers(store, tmp_path):
+    other = make_store(tmp_path / "other", some_documents(200_000, 20), "uint32")
+    with pytest.raises(MismatchError, match="another tokenizer"):
+        tm.export({"train": store, "val": other}, tmp_path / "out", format="nanogpt")
+
+
+@pytest.mark.parametrize("format", ["megatron", "hf", "litdata"])
+def test_ids_that_do_not_fit(tmp_path, format):
+    np.array([1, 3_000_000_000, 7], np.uint32).tofile(tmp_path / "train.bin")
+    store = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", dtype="uint32", eos=7)
+    with pytest.raises(UsageError, match="3000000000 does not fit into int32"):
+        tm.export(store, tmp_path / "out", format=format)
+    tm.export(store, tmp_path / "flat", format="nanogpt")
+    assert np.fromfile(tmp_path / "flat" / "train.bin", np.uint32).tolist() == [1, 3_000_000_000, 7]
+
+
+def test_shards_without_documents(tmp_path, tokenizer_path):
+    """All rows of some shards are bad: the store comes back as it was."""
+    for name, row, count in (("a", '{"text": "hello"}', 3), ("b", '{"nope": 1}', 800), ("c", '{"text": "world"}', 2)):
+        (tmp_path / f"{name}.jsonl").write_text(f"{row}\n" * count)
+    store = tm.build(tm.read(tmp_path / "*.jsonl"), tokenizer_path, tmp_path / "store", shard_bytes="2KB", workers=0)
+    assert 0 in store.manifest.shard_documents
+    tm.export(store, tmp_path / "out", format="megatron")
+    assert tm.import_tokens(tmp_path / "out", tmp_path / "again").fingerprint == store.fingerprint
+
+
+def test_parts_of_another_export_do_not_stay(store, tmp_path):
+    """With another seed both files change: none of the old ones is there while the new ones are written."""
+    tm.export(store, tmp_path / "out", format="nanogpt", shares="train=0.5,val=0.5")
+    before = contents(tmp_path / "out")
+    for moment in range(1, 60, 3):
+        folder = tmp_path / str(moment)
+        shutil.copytree(tmp_path / "out", folder)
+        again = partial(tm.export, store, folder, format="nanogpt", shares="train=0.5,val=0.5", seed=1)
+        die_at(moment, again, folder)
+        found = {name: raw for name, raw in contents(folder).items() if name.endswith(".bin")}
+        new = [name for name, raw in found.items() if before[name] != raw]
+        assert not new or len(new) == len(found), moment

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import MismatchError, UsageError
 from tokenmill.exchange.formats.base import Job, Part
 from tokenmill.exchange.output import Output, OutputFile
 from tokenmill.exchange.registry import FORMATS
@@ -24,6 +25,8 @@ from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
 WHOLE = "train"  # the name of the only part
+_PART = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
+FOR_ROWS = ("rows_per_file", "max_chunks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ def export_files(
             else "leave out seq_len, or export the store itself"
         )
         raise UsageError(f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {remedy}")
-    store = next(_store_of(part) for part in parts.values())
+    for name in FOR_ROWS:
+        if kinds == {"documents"} and getattr(arguments, name) is not None:
+            raise UsageError(f"{option_name(name)} is for rows: give {option_name('seq_len')} too, or leave it out")
+    store = _one_tokenizer([part.store for part in parts.values()])
     job = Job(parts, arguments, store.manifest.tokenizer)
     files, indexes = format.files(job)
     files = [*files, *_tokenizer_files(store)]
@@ -81,7 +87,10 @@ def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
     if isinstance(data, Mapping):
         if not data:
             raise UsageError("there is nothing to export: the dict is empty")
-        return {str(name): _part(each, arguments) for name, each in data.items()}
+        for name in data:
+            if not isinstance(name, str) or not _PART.fullmatch(name):
+                raise UsageError(f"{name!r} cannot be the name of a part: use letters, digits, - and _")
+        return {name: _part(each, arguments) for name, each in data.items()}
     if isinstance(data, View):
         return {WHOLE: _part(data, arguments)}
     store = data if isinstance(data, Store) else open_store(data)
@@ -121,13 +130,18 @@ def _shares_in(text: str) -> dict[str, float]:
             found[name] = float(share)
         except ValueError:
             equals = ""
-        if not equals or not name.isidentifier():
+        if not equals or not _PART.fullmatch(name) or text.count(f"{name}=") > 1:
             raise UsageError(f"shares={text!r}: write names and shares, such as train=0.99,val=0.01")
     return found
 
 
-def _store_of(part: Part) -> Store:
-    return part.store
+def _one_tokenizer(stores: list[Store]) -> Store:
+    """The first of some stores. Raises MismatchError if their ids are of different tokenizers."""
+    facts = [(store.tokenizer.fingerprint, store.tokenizer.vocab_size, store.dtype) for store in stores]
+    for store, fact in zip(stores, facts, strict=True):
+        if fact != facts[0]:
+            raise MismatchError(f"{store.path} is of another tokenizer than {stores[0].path}: export them one by one")
+    return stores[0]
 
 
 def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.building.publish import ShardEntry, publish, published_manifest, sweep, tokenizer_facts, write_tokenizer
+from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
 from tokenmill.documents import Tokens
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import InputError, MismatchError, UsageError
+from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
-from tokenmill.exchange.output import read_receipt
+from tokenmill.exchange.output import check_whole, read_receipt
 from tokenmill.exchange.registry import FORMATS, recognize
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
@@ -26,8 +28,8 @@ from tokenmill.io.lock import build_lock
 from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name
 from tokenmill.options import ImportArguments
-from tokenmill.store.columns import columns_with
-from tokenmill.store.manifest import Manifest
+from tokenmill.store.columns import ID_DTYPES, columns_with, is_count
+from tokenmill.store.manifest import TOKENIZER_KEYS, Manifest
 from tokenmill.store.shard import ShardWriter
 from tokenmill.store.store import Store
 
@@ -42,56 +44,121 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
     vocabulary. Ids keep their order; nothing is left out. An export of tokenmill becomes the store it was, with the same
     fingerprint. The same import again finds that the store is there already.
     """
-    path = Path(source)
-    format = recognize(path) if arguments.format == "auto" else FORMATS[arguments.format]
-    files = format.find(path, arguments.dtype)
-    folder = Path(arguments.out)
-    is_new = not folder.exists()
+    path, folder = Path(source), Path(arguments.out)
     with naming_files(), ExitStack() as stack:
-        plan = _Plan(path, format, files, arguments)
-        stack.enter_context(build_lock(folder))
+        with _blaming(path):
+            plan = _Plan(path, arguments)
         published = published_manifest(folder)
-        if published is not None:
-            if published.source.get("import") == plan.key and published.complete:
-                return Store(folder, published)
+        if published is not None and published.source.get("import") != plan.key:
             raise MismatchError(f"{folder} holds another store: choose another folder, or remove it")
+        if published is None and folder.exists() and [each for each in disk.matching(folder) if each.name != ".lock"]:
+            raise UsageError(
+                f"{folder} is not empty, and not a store of this import: choose another folder, or empty it"
+            )
+        if published is not None and published.complete:
+            return Store(folder, published)
+        stack.enter_context(build_lock(folder))
         try:
             return plan.run(folder)
         except BaseException:
-            sweep(folder, set())
-            if is_new:
-                disk.remove_tree(folder)
+            disk.remove_tree(folder)
             raise
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Turn what a damaged or forged file leads to into an InputError that names it."""
+    try:
+        yield
+    except TokenmillError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+    except (TypeError, ValueError, csv.Error) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: BaseException) -> InputError:
+    return InputError(f"{path}: it is damaged, or not what it says ({type(error).__name__}: {str(error)[:200]})")
 
 
 class _Plan:
     """An import: what is read, and what the store says about it."""
 
-    def __init__(self, path: Path, format: ExchangeFormat, files: list[Path], arguments: ImportArguments) -> None:
-        self.path, self.format, self.files, self.arguments = path, format, files, arguments
+    def __init__(self, path: Path, arguments: ImportArguments) -> None:
+        self.path, self.arguments = path, arguments
         receipt = read_receipt(path) if path.is_dir() else None
         self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
+        self.format = self._format()
+        self.files = self.format.find(path, arguments.dtype)
+        if path.is_dir():
+            check_whole(path, receipt, self.files)
+        self._check_exported()
         self.tokenizer = self._tokenizer()
         facts = self.exported.get("tokenizer") if self.tokenizer is None else None
         self.eos = self._eos(facts)
         self.bos = self.exported.get("bos")
         self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else (facts or {}).get("vocab_size")
         self.dtype = self._dtype()
-        stats = [(file, stat) for file in files for stat in [_identity(file)]]
+        stats = [(file, _identity(file)) for file in self.files]
         self.key = digest(
-            canonical([format.name, [[str(f), *s] for f, s in stats], self._options(), self.exported.get("store")])
+            canonical(
+                [
+                    self.format.name,
+                    [[str(f.absolute()), *s] for f, s in stats],
+                    self._options(),
+                    self.exported.get("store"),
+                ]
+            )
         )
+
+    def _format(self) -> ExchangeFormat:
+        if self.arguments.format != "auto":
+            return FORMATS[self.arguments.format]
+        known = FORMATS.get(str(self.exported.get("format")))
+        return recognize(self.path) if known is None else known
+
+    def _check_exported(self) -> None:
+        """Raise InputError for a receipt with facts of other types: it is forged. Warn if it lists rows."""
+        if not self.exported:
+            return
+        facts, counts = self.exported, self.exported.get("shard_documents", [])
+        is_right = (
+            facts["dtype"] in ID_DTYPES
+            and facts["tokenizer"].keys() >= TOKENIZER_KEYS
+            and all(facts[name] is None or is_count(facts[name]) for name in ("bos", "eos"))
+            and isinstance(counts, list)
+            and all(map(is_count, counts))
+        )
+        if not is_right:
+            raise InputError(f"{self.path}: what the export says about its store is not true; export it again")
+        if any("rows" in part for part in facts["splits"].values()):
+            warnings.warn(
+                f"{self.path} holds packed rows: padding becomes tokens, and documents end at eos", stacklevel=6
+            )
 
     def _tokenizer(self) -> Tokenizer | None:
         given: Any = self.arguments.tokenizer
         if given is None and self.exported and (self.path / "tokenizer").is_dir():
             given = self.path / "tokenizer"
-        return None if given is None else load_tokenizer(given)
+        tokenizer = None if given is None else load_tokenizer(given)
+        if (
+            tokenizer is not None
+            and self.exported
+            and tokenizer.fingerprint != self.exported["tokenizer"]["fingerprint"]
+        ):
+            raise MismatchError(
+                f"{self.path} was exported with the tokenizer {self.exported['tokenizer']['name']}, not with"
+                f" {tokenizer.name}: leave out -t (tokenizer=...)"
+            )
+        return tokenizer
 
     def _eos(self, facts: dict[str, Any] | None) -> int | None:
         given = self.arguments.eos
-        if given is None and self.exported:
+        if self.exported:
             eos: int | None = self.exported["eos"]
+            if given is not None and str(given) != str(eos):
+                raise UsageError(f"{self.path} was exported with eos {eos}: leave out {option_name('eos')}")
             return eos
         if self.tokenizer is not None:
             return self.tokenizer.resolve("eos", "auto" if given is None else given)
@@ -119,26 +186,38 @@ class _Plan:
 
     def run(self, folder: Path) -> Store:
         counts = self.exported.get("shard_documents")
+        self._first_manifest(-1).write(folder)  # so that an interrupted import is recognised
         writer = _Shards(folder / "shards", self.dtype, self.arguments.shard_tokens, counts)
         largest = -1
         try:
             for file in self.files:
-                found = self.format.read(file, self.arguments.dtype)
+                with _blaming(file):
+                    found = self.format.read(file, self.arguments.dtype)
                 if not found.has_borders and self.eos is None:
                     raise UsageError(
                         f"{file}: {self.format.name} files do not say where documents end: give the eos token with"
                         f" {option_name('eos', 50256)}, or the tokenizer with -t (tokenizer=...)"
                     )
                 writer.begin(str(file))
-                for ids, ends in _documents(found, self.eos):
+                for ids, ends in _documents(file, found, self.eos):
                     largest = max(largest, self._check(file, ids, writer.tokens))
                     writer.add(ids.astype(self.dtype, copy=False), ends)
                 writer.end()
             entries = writer.finish()
+            self._check_totals(entries)
         except BaseException:
             writer.discard()
             raise
         return self._publish(folder, entries, largest)
+
+    def _check_totals(self, entries: list[ShardEntry]) -> None:
+        """Raise InputError unless an export has given all of its tokens."""
+        parts = list(self.exported.get("splits", {}).values())
+        if parts and all("tokens" in part for part in parts):
+            expected = sum(part["tokens"] for part in parts)
+            tokens = sum(entry.receipt["tokens"] for entry in entries)
+            if tokens != expected:
+                raise InputError(f"{self.path}: {tokens:,} tokens where the export has {expected:,}: export it again")
 
     def _check(self, file: Path, ids: npt.NDArray[Any], before: int) -> int:
         """The largest id. Raises InputError for one that the tokenizer does not have, or that no store can hold."""
@@ -157,8 +236,14 @@ class _Plan:
         return high
 
     def _publish(self, folder: Path, entries: list[ShardEntry], largest: int) -> Store:
-        facts = self._facts(largest)
-        manifest = Manifest(
+        manifest = self._first_manifest(largest)
+        if self.tokenizer is not None:
+            manifest.files |= write_tokenizer(folder, self.tokenizer)
+        return Store(folder, publish(folder, manifest, entries))
+
+    def _first_manifest(self, largest: int) -> Manifest:
+        """The manifest before any shard is listed."""
+        return Manifest(
             options={
                 "bos": self.bos,
                 "eos": self.eos,
@@ -175,13 +260,10 @@ class _Plan:
                 "ignored": [],
                 "import": self.key,
             },
-            tokenizer=facts,
+            tokenizer=self._facts(largest),
             columns=columns_with(self.dtype),
             source_bytes=sum(file.stat().st_size for file in self.files if file.is_file()),
         )
-        if self.tokenizer is not None:
-            manifest.files |= write_tokenizer(folder, self.tokenizer)
-        return Store(folder, publish(folder, manifest, entries))
 
     def _facts(self, largest: int) -> dict[str, Any]:
         if self.exported:
@@ -216,13 +298,20 @@ def _identity(path: Path) -> list[int]:
         ]
 
 
-def _documents(found: Found, eos: int | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+def _documents(file: Path, found: Found, eos: int | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """Ids, and where documents end in them. Ids after the last end continue in what follows."""
-    for block in found.blocks:
-        if found.has_borders:
-            yield block.ids, np.cumsum(block.lengths)
-        else:
+    blocks = iter(found.blocks)
+    while True:
+        with _blaming(file):
+            block = next(blocks, None)
+        if block is None:
+            return
+        if not found.has_borders:
             yield block.ids, np.flatnonzero(block.ids == eos) + 1
+            continue
+        if (block.lengths < 0).any() or int(block.lengths.sum()) != len(block.ids):
+            raise InputError(f"{file}: the lengths of its documents are not those of its ids; it is damaged")
+        yield block.ids, np.cumsum(block.lengths)
 
 
 class _Shards:
@@ -244,6 +333,7 @@ class _Shards:
     def add(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
         self.tokens += len(ids)
         while len(ids) or len(ends):
+            self._commit_empty()
             writer = self._current()
             count = self._fitting(writer, ends)
             stop = (
@@ -267,6 +357,7 @@ class _Shards:
     def finish(self) -> list[ShardEntry]:
         if self._writer is not None:
             self._commit()
+        self._commit_empty()
         self._committer.shutdown()
         return [commit.result() for commit in self._commits]
 
@@ -274,6 +365,12 @@ class _Shards:
         self._committer.shutdown(cancel_futures=True)
         if self._writer is not None:
             self._writer.discard()
+
+    def _commit_empty(self) -> None:
+        """Shards without a document, all of whose rows were left out, are part of what a store was."""
+        while self._counts and not self._counts[0] and self._writer is None:
+            self._current()
+            self._commit()
 
     def _current(self) -> ShardWriter:
         if self._writer is None:

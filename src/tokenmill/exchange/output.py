@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import InputError, UsageError
 from tokenmill.io import disk
-from tokenmill.io.atomic import TEMPORARY_SUFFIX, canonical, digest, temporary_path, write_atomically, writing
+from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 
@@ -29,7 +29,7 @@ JOURNAL = ".tokenmill-export.jsonl"
 LOCK = ".lock"
 VERSION = 1
 MOST_THREADS = 8
-_TEMPORARY = re.compile(f".+{TEMPORARY_SUFFIX}")
+_TEMPORARY = re.compile(r"(.+)\.[0-9]+-[0-9a-f]{8}\.tmp")  # what `temporary_path` makes of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,16 @@ class Output:
             try:
                 for name, entry in kept.items():
                     journal.append({"name": name, **asdict(entry)})
-                self._forget([index.name for index in indexes], known.keys() - keys.keys())
+                names = [index.name for index in indexes]
+                self._forget([*self._indexes(), *names], sorted({*known, *keys} - kept.keys()))
                 todo = [file for file in files if file.name not in kept]
                 written = {**kept, **self._write_all(todo, journal)}
                 for index in indexes:
                     written[index.name] = self._write_one(index.name, _key(index), _with(index, written))
             finally:
                 journal.close()
-            body = {"version": VERSION, "facts": facts, "files": {n: asdict(e) for n, e in sorted(written.items())}}
+            entries = {name: asdict(entry) for name, entry in sorted(written.items())}
+            body = {"version": VERSION, "facts": facts, "files": entries, "indexes": names}
             write_atomically(self.folder / RECEIPT, canonical({**body, "checksum": digest(canonical(body))}))
             disk.unlink(self.folder / JOURNAL)
         return len(todo) + len(indexes)
@@ -165,15 +167,29 @@ class Output:
             return (found.st_size, found.st_mtime_ns) == (entry.bytes, entry.mtime_ns)
         return False
 
+    def _indexes(self) -> list[str]:
+        """The files of the export that is there which describe others."""
+        return [] if self.receipt is None else list(filter(_is_inside, self.receipt["indexes"]))
+
     def _forget(self, indexes: list[str], stale: Iterable[str]) -> None:
-        """Remove the receipt and what describes files that are about to change; then files of an earlier export."""
-        for name in (RECEIPT, *indexes):
-            disk.unlink(self.folder / name)
-        for name in stale:
-            disk.unlink(self.folder / name)
-        for path in _temporary_files(self.folder):
+        """Remove the receipt and what describes files that are about to change; then those files, and what a crash has left."""
+        for name in (RECEIPT, *indexes, *stale):
+            path = self._inside(name)
             disk.unlink(path)
+            for left in disk.matching(path.parent, "*.tmp"):
+                match = _TEMPORARY.fullmatch(left.name)
+                if match and match[1] == path.name:
+                    disk.unlink(left)
         disk.sync_folder(self.folder)
+
+    def _inside(self, name: str) -> Path:
+        """The path of a file. Raises UsageError if a link leads out of the folder."""
+        path = self.folder / name
+        if not path.parent.resolve().is_relative_to(self.folder.resolve()):
+            raise UsageError(
+                f"{path.parent} is a link that leads out of {self.folder}: remove it, or choose another folder"
+            )
+        return path
 
     def _write_all(self, files: list[OutputFile], journal: CheckedLines) -> dict[str, Written]:
         written: dict[str, Written] = {}
@@ -200,7 +216,7 @@ class Output:
         self._advanced(nbytes)
 
     def _write_one(self, name: str, key: str, write: Callable[[BinaryIO], None]) -> Written:
-        path = self.folder / name
+        path = self._inside(name)
         with writing(path):
             disk.make_folder(path.parent)
             beside = temporary_path(path)
@@ -236,7 +252,7 @@ def _entries(receipt: dict[str, Any]) -> dict[str, Written]:
 
 def _is_inside(name: str) -> bool:
     path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def read_receipt(folder: Path) -> dict[str, Any] | None:
@@ -245,18 +261,33 @@ def read_receipt(folder: Path) -> dict[str, Any] | None:
         receipt = json.loads(disk.read_bytes(folder / RECEIPT))
         checksum = receipt.pop("checksum")
         intact = checksum == digest(canonical(receipt)) and receipt["version"] == VERSION
+        is_whole = isinstance(receipt["facts"], dict) and all(isinstance(name, str) for name in receipt["indexes"])
         _entries(receipt)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return receipt if intact else None
+    return receipt if intact and is_whole else None
 
 
-def _temporary_files(folder: Path) -> list[Path]:
-    found = [path for path in disk.matching(folder, "*.tmp") if _TEMPORARY.fullmatch(path.name)]
-    for entry in disk.entries(folder):
-        if entry.is_dir(follow_symlinks=False):
-            found += _temporary_files(folder / entry.name)
-    return found
+def check_whole(folder: Path, receipt: dict[str, Any] | None, files: Iterable[Path]) -> None:
+    """Raise InputError for an export that is not finished, or whose files are not those that were written."""
+    if (folder / JOURNAL).exists():
+        raise InputError(f"{folder} is an export that was not finished: run it again first")
+    if receipt is None:
+        return
+    known = _entries(receipt)
+    for name, entry in known.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            raise InputError(
+                f"{folder / name}: {error.strerror}; it belongs to the export: run the export again"
+            ) from error
+        if size != entry.bytes:
+            raise InputError(f"{folder / name}: {size} bytes where {entry.bytes} were written: run the export again")
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        if name not in known and f"{name}.bin" not in known:
+            raise InputError(f"{path} is not part of the export in this folder: remove it, or import it alone")
 
 
 def _refuse_others(folder: Path) -> None:

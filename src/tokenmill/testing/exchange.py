@@ -146,12 +146,12 @@ class ExchangeTests:
         write = _exporter(store, self.format)
         write(tmp_path / "whole")
         right = contents(tmp_path / "whole")
-        calls = _count_calls(lambda: write(tmp_path / "counted"), tmp_path / "counted")
+        calls = count_calls(lambda: write(tmp_path / "counted"), tmp_path / "counted")
         draw = random.Random(0)
         deaths = DEATHS if dtype == "uint16" else FEWER_DEATHS
         for turn, moment in enumerate(sorted(draw.sample(range(1, calls + 1), min(deaths, calls)))):
             folder = tmp_path / str(turn)
-            _die_at(moment, partial(write, folder), folder)
+            die_at(moment, partial(write, folder), folder)
             found = contents(folder) if folder.exists() else {}
             for name, raw in found.items():
                 assert name.endswith(".tmp") or raw == right[name], (moment, name)
@@ -184,7 +184,8 @@ def _hook(folder: Path, at: int) -> tuple[Callable[..., Any], list[int]]:
     return call, count
 
 
-def _count_calls(run: Callable[[], Any], folder: Path) -> int:
+def count_calls(run: Callable[[], Any], folder: Path) -> int:
+    """How many calls on files of the folder are made."""
     disk.hook, count = _hook(folder, -1)
     try:
         run()
@@ -193,7 +194,7 @@ def _count_calls(run: Callable[[], Any], folder: Path) -> int:
     return count[0]
 
 
-def _die_at(moment: int, run: Callable[[], Any], folder: Path) -> None:
+def die_at(moment: int, run: Callable[[], Any], folder: Path) -> None:
     """Run in a child process that ends at the given call on files of the folder."""
     child = os.fork()
     if not child:

@@ -53,12 +53,12 @@ Files = tuple[list[OutputFile], list[IndexFile]]
 class Found:
     """Tokens in another format: the dtype of the ids, and blocks of documents in order.
 
-    A block may end inside a document if `ends_inside` is set on the reader; then eos decides where documents end.
+    Without borders the blocks are parts of the file, and documents end at eos.
     """
 
     dtype: np.dtype[Any]
     blocks: Iterator[Block]
-    has_borders: bool  # else the documents end at eos
+    has_borders: bool
 
 
 class ExchangeFormat(ABC):
@@ -104,7 +104,17 @@ def write_ids(
     """Write the ids of documents end to end."""
     kind = np.dtype(dtype).newbyteorder("<")
     for ids in selection.flat(first, stop):
-        put(out, ids.astype(kind, copy=False))
+        put(out, narrowed(ids, kind))
+
+
+def narrowed(ids: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Ids in another dtype. Raises UsageError if one does not fit into it."""
+    kind = np.dtype(dtype)
+    if np.iinfo(kind).max < np.iinfo(ids.dtype).max and len(ids) and int(ids.max()) > np.iinfo(kind).max:
+        raise UsageError(
+            f"id {int(ids.max())} does not fit into {kind.name}, which this format holds: choose another format"
+        )
+    return ids.astype(kind, copy=False)
 
 
 def put(out: BinaryIO, values: npt.NDArray[Any]) -> None:

@@ -59,7 +59,8 @@ class DatatroveFormat(ExchangeFormat):
         kind = np.dtype(dtype or _described(path))
         ids = FileIds(path, kind)
         ends = FileIds(path.with_name(path.name + ".index"), "<u8")[:].astype(np.int64)
-        if len(ends) and ((np.diff(ends, prepend=0) < 0).any() or int(ends[-1]) != len(ids)):
+        is_within = not len(ends) or (int(ends.min()) >= 0 and int(ends.max()) <= len(ids))
+        if len(ends) and (not is_within or (np.diff(ends, prepend=0) < 0).any() or int(ends[-1]) != len(ids)):
             raise InputError(
                 f"{path}.index: its last document ends at token {int(ends[-1]):,}, the file has {len(ids):,};"
                 " one of them is cut short, or the ids are of another dtype"

@@ -21,7 +21,6 @@ VERSION = 1
 CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}  # of those that hold ids
 SMALL_VOCABULARY = 65_500  # below this Megatron uses uint16
 LONGEST = (1 << 31) - 1  # tokens of a sequence; a longer document is several sequences
-AT_ONCE = 1 << 20  # numbers written together
 HEADER = struct.Struct("<9sQBQQ")
 
 

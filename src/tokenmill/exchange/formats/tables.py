@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges, plain_name
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges, narrowed, plain_name
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
 
@@ -234,7 +234,7 @@ def _batches(part: Part, first: int, stop: int) -> Iterator[pa.RecordBatch]:
     if isinstance(part, Selection):
         for block in part.blocks(first, stop):
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(block.lengths)))
-            yield pa.record_batch([_lists(block.ids.astype(np.int32), ends)], schema=schema)
+            yield pa.record_batch([_lists(narrowed(block.ids, np.int32), ends)], schema=schema)
         return
     step = max(1, BLOCK_TOKENS // part.seq_len // max(1, len(schema.names)))
     for low in range(first, stop, step):
@@ -273,16 +273,19 @@ def _blocks(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
     """The documents in the column `input_ids`."""
     try:
         for batch in batches:
+            if batch.schema.names.count(IDS) > 1:
+                raise InputError(f"{path} has several columns {IDS}")
             if IDS not in batch.schema.names:
                 raise InputError(f"{path} has no column {IDS}; it has {', '.join(batch.schema.names)}")
             column = batch.column(IDS)
             if not _is_list(column.type) or not pa.types.is_integer(column.type.value_type):
                 raise InputError(f"{path}: {IDS} is a column of {column.type}, not of lists of whole numbers")
+            column.validate(full=True)  # so that forged offsets lead nowhere
             if column.null_count or column.flatten().null_count:
                 raise InputError(f"{path}: a null in {IDS}, where there should be ids")
             lengths = np.asarray(pa.compute.list_value_length(column).to_numpy(zero_copy_only=False), np.int64)
             yield Block(column.flatten().to_numpy(zero_copy_only=False), lengths)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: {type(error).__name__}: {str(error)[:200]}") from error

@@ -22,7 +22,7 @@ from tokenmill.packing.view import View
 
 TOKENS_PER_FILE = 1 << 24
 IDS = "input_ids"
-NAMES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
+NAMES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16", "uint32": "U32"}
 
 
 class TensorFormat(ExchangeFormat):
@@ -113,7 +113,9 @@ class TorchTensors(TensorFormat):
         found = found.get(IDS) if isinstance(found, dict) else found
         if not isinstance(found, torch.Tensor):
             raise InputError(f"{path}: neither a tensor nor a dict with a tensor {IDS}")
-        return found.numpy()
+        if found.layout != torch.strided or not found.is_contiguous() or found.nbytes > path.stat().st_size:
+            raise InputError(f"{path}: a tensor that is larger than its file, or sparse; it is not loaded")
+        return found.detach().numpy()
 
 
 class SafeTensors(TensorFormat):
