@@ -127,6 +127,13 @@ def flat_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
+def index_folders(path: Path, index: str) -> list[Path]:
+    """The folder of an index: the path itself, or folders in it, one per split, `train` first."""
+    if (path / index).is_file():
+        return [path]
+    return sorted((each.parent for each in path.glob(f"*/{index}")), key=lambda each: (each.name != "train", each.name))
+
+
 def plain_name(name: Any) -> str:
     """A name that a file gives for another one: it must not lead out of its folder."""
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):

@@ -18,6 +18,7 @@ from tokenmill.exchange.formats.base import (
     Job,
     cut,
     file_ranges,
+    index_folders,
     plain_name,
     put,
     write_ids,
@@ -52,11 +53,11 @@ class LitDataFormat(ExchangeFormat):
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
-        return any(_chunks_in(folder) is not None for folder in _folders(path))
+        return any(_chunks_in(folder) is not None for folder in index_folders(path, INDEX))
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
         found = []
-        for folder in _folders(path):
+        for folder in index_folders(path, INDEX):
             index = _chunks_in(folder)
             if index is not None:
                 found += [folder / plain_name(chunk["filename"]) for chunk in index[0]]
@@ -124,13 +125,6 @@ def _index_writer(
         out.write(json.dumps({"chunks": chunks, "config": config, "updated_at": "0"}).encode())
 
     return write
-
-
-def _folders(path: Path) -> list[Path]:
-    """The folder of an index: the path itself, or folders in it, one per split."""
-    if (path / INDEX).is_file():
-        return [path]
-    return sorted((each.parent for each in path.glob(f"*/{INDEX}")), key=lambda each: (each.name != "train", each.name))
 
 
 def _chunks_in(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:

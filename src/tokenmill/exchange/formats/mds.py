@@ -21,6 +21,7 @@ from tokenmill.exchange.formats.base import (
     Job,
     file_ranges,
     flat_dtype,
+    index_folders,
     plain_name,
     put,
 )
@@ -65,11 +66,11 @@ class MdsFormat(ExchangeFormat):
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
-        return any(_shards_in(folder) is not None for folder in _folders(path))
+        return any(_shards_in(folder) is not None for folder in index_folders(path, INDEX))
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
         found = []
-        for folder in _folders(path):
+        for folder in index_folders(path, INDEX):
             for shard in _shards_in(folder) or []:
                 if shard["raw_data"] is None or shard.get("compression"):
                     raise InputError(f"{folder}: its shards are compressed; decompress them first")
@@ -196,13 +197,6 @@ def _index(
         out.write(json.dumps({"shards": shards, "version": 2}, sort_keys=True).encode())
 
     return write
-
-
-def _folders(path: Path) -> list[Path]:
-    """The folder of an index: the path itself, or folders in it, one per split."""
-    if (path / INDEX).is_file():
-        return [path]
-    return sorted((each.parent for each in path.glob(f"*/{INDEX}")), key=lambda each: (each.name != "train", each.name))
 
 
 def _shards_in(folder: Path) -> list[dict[str, Any]] | None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import InputError
@@ -18,6 +19,7 @@ from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
 from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges, narrowed, plain_name
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.io.atomic import canonical, digest
 
 TOKENS_PER_FILE = 1 << 26
 IDS = "input_ids"
@@ -147,8 +149,6 @@ class HuggingFaceDataset(ArrowFiles):
         info = {"citation": "", "description": "", "features": _features(schema), "homepage": "", "license": ""}
 
         def state(out: BinaryIO, written: Mapping[str, Written]) -> None:
-            from tokenmill.io.atomic import canonical, digest
-
             files = [{"filename": name.removeprefix(folder)} for name in names]
             body: dict[str, Any] = {
                 "_data_files": files,
@@ -164,14 +164,12 @@ class HuggingFaceDataset(ArrowFiles):
         def describe(out: BinaryIO, written: Mapping[str, Written]) -> None:
             out.write(json.dumps(info, indent=2).encode())
 
-        found = [IndexFile(folder + DATASET_INFO, info, describe), IndexFile(folder + STATE, [key, names], state)]
-        return found
+        return [IndexFile(folder + DATASET_INFO, info, describe), IndexFile(folder + STATE, [key, names], state)]
 
     def files(self, job: Job) -> Files:
         data, indexes = super().files(job)
         if len(job.parts) > 1:
-            body = json.dumps({"splits": list(job.parts)}).encode()
-            indexes.append(IndexFile(DICT, list(job.parts), lambda out, written: _put(out, body)))
+            indexes.append(IndexFile(DICT, list(job.parts), _dict_writer(list(job.parts))))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -191,8 +189,11 @@ class HuggingFaceDataset(ArrowFiles):
             raise InputError(f"{path} is not a dataset that save_to_disk has written: {error}") from error
 
 
-def _put(out: BinaryIO, body: bytes) -> None:
-    out.write(body)
+def _dict_writer(splits: list[str]) -> Callable[[BinaryIO, Mapping[str, Written]], None]:
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        out.write(json.dumps({"splits": splits}).encode())
+
+    return write
 
 
 def _found(path: Path, suffix: str) -> list[Path]:
@@ -283,7 +284,7 @@ def _blocks(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
             column.validate(full=True)  # so that forged offsets lead nowhere
             if column.null_count or column.flatten().null_count:
                 raise InputError(f"{path}: a null in {IDS}, where there should be ids")
-            lengths = np.asarray(pa.compute.list_value_length(column).to_numpy(zero_copy_only=False), np.int64)
+            lengths = np.asarray(pc.list_value_length(column).to_numpy(zero_copy_only=False), np.int64)
             yield Block(column.flatten().to_numpy(zero_copy_only=False), lengths)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InputError):
