@@ -200,3 +200,11 @@ def test_parts_of_another_export_do_not_stay(store, tmp_path):
         found = {name: raw for name, raw in contents(folder).items() if name.endswith(".bin")}
         new = [name for name, raw in found.items() if before[name] != raw]
         assert not new or len(new) == len(found), moment
+
+
+def test_an_export_in_another_format_is_left_alone(store, tmp_path):
+    tm.export(store, tmp_path / "out", format="megatron")
+    before = contents(tmp_path / "out")
+    with pytest.raises(UsageError, match="holds an export in the format megatron"):
+        tm.export(store, tmp_path / "out", format="nanogpt")
+    assert contents(tmp_path / "out") == before

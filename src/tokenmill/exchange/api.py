@@ -77,6 +77,9 @@ def export_files(
     facts = {"format": format.name, **_facts(parts, store)}
     folder = Path(arguments.path)
     with naming_files(), Output(folder, advanced) as output:
+        before = format.name if output.receipt is None else output.receipt["facts"].get("format")
+        if before != format.name:
+            raise UsageError(f"{folder} holds an export in the format {before}: choose another folder, or remove it")
         written = 0 if output.is_current(facts, files, indexes) else output.write(facts, files, indexes)
         names = [*(file.name for file in files), *(index.name for index in indexes)]
         nbytes = sum(os.stat(folder / name).st_size for name in names)
