@@ -293,6 +293,7 @@ def with_other_facts(**facts: object) -> Callable[[Path], None]:
         (with_other_facts(tokenizer={}), "not true"),
         (with_other_facts(tokenizer=5), "damaged, or not what it says"),
         (with_other_facts(eos="x"), "not true"),
+        (with_other_facts(splits={"train": {"tokens": "many"}}), "not true"),
         (with_other_facts(shard_documents=[-3, 9]), "not true"),
         (with_other_facts(shard_documents="abc"), "not true"),
         (with_other_facts(splits={"train": {"documents": 1, "tokens": 1}}), "where the export has 1"),

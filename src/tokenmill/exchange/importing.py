@@ -34,6 +34,17 @@ from tokenmill.store.shard import ShardWriter
 from tokenmill.store.store import Store
 
 IMPORTED = "imported"  # in the place of an engine
+# What wrong numbers and types in a file lead to, where nothing has checked them.
+_CONSEQUENCES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    csv.Error,
+)
 
 
 @takes(ImportArguments)
@@ -72,14 +83,9 @@ def _blaming(path: Path) -> Iterator[None]:
         yield
     except TokenmillError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError) as error:
-        raise _damaged(path, error) from error
-    except (TypeError, ValueError, csv.Error) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: BaseException) -> InputError:
-    return InputError(f"{path}: it is damaged, or not what it says ({type(error).__name__}: {str(error)[:200]})")
+    except _CONSEQUENCES as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"{path}: it is damaged, or not what it says ({why})") from error
 
 
 class _Plan:
@@ -96,7 +102,7 @@ class _Plan:
         self._check_exported()
         self.tokenizer = self._tokenizer()
         facts = self.exported.get("tokenizer") if self.tokenizer is None else None
-        self.eos = self._eos(facts)
+        self.eos = self._eos()
         self.bos = self.exported.get("bos")
         self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else (facts or {}).get("vocab_size")
         self.dtype = self._dtype()
@@ -129,6 +135,8 @@ class _Plan:
             and all(facts[name] is None or is_count(facts[name]) for name in ("bos", "eos"))
             and isinstance(counts, list)
             and all(map(is_count, counts))
+            and is_count(facts["tokenizer"]["vocab_size"])
+            and all(is_count(number) for part in facts["splits"].values() for number in part.values())
         )
         if not is_right:
             raise InputError(f"{self.path}: what the export says about its store is not true; export it again")
@@ -153,7 +161,7 @@ class _Plan:
             )
         return tokenizer
 
-    def _eos(self, facts: dict[str, Any] | None) -> int | None:
+    def _eos(self) -> int | None:
         given = self.arguments.eos
         if self.exported:
             eos: int | None = self.exported["eos"]
