@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
@@ -33,6 +35,7 @@ from tokenmill.io import disk
 from tokenmill.store.store import Store
 
 DEATHS, FEWER_DEATHS = 20, 4
+PATIENCE = 20.0  # seconds
 EOS = 7
 LARGEST = {"uint16": 250, "uint32": 200_000}
 
@@ -195,7 +198,10 @@ def count_calls(run: Callable[[], Any], folder: Path) -> int:
 
 
 def die_at(moment: int, run: Callable[[], Any], folder: Path) -> None:
-    """Run in a child process that ends at the given call on files of the folder."""
+    """Run in a child process that ends at the given call on files of the folder.
+
+    The child is a copy of a process that may have had other threads: if it waits for one of them, it is killed where it is.
+    """
     child = os.fork()
     if not child:
         try:
@@ -203,7 +209,13 @@ def die_at(moment: int, run: Callable[[], Any], folder: Path) -> None:
             run()
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
+    until = time.monotonic() + PATIENCE
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return
+        time.sleep(0.002)
 
 
 def flat_file(path: Path, dtype: str, skip: int = 0) -> list[int]:
