@@ -240,21 +240,7 @@ ExportFormat = Literal[
     "olmo",
     "datatrove",
 ]
-ImportFormat = Literal[
-    "auto",
-    "nanogpt",
-    "llmc",
-    "megatron",
-    "hf",
-    "parquet",
-    "arrow",
-    "pt",
-    "safetensors",
-    "mds",
-    "litdata",
-    "olmo",
-    "datatrove",
-]
+ImportFormat = Literal["auto", ExportFormat]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

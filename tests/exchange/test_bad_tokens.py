@@ -19,7 +19,7 @@ import pytest
 import tokenmill as tm
 from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
 from tokenmill.exchange.output import JOURNAL, RECEIPT
-from tokenmill.io.atomic import canonical, digest
+from tokenmill.store.shard import sealed
 from tokenmill.testing.exchange import EOS, count_calls, die_at, make_store, some_documents
 
 
@@ -277,7 +277,7 @@ def with_other_facts(**facts: object) -> Callable[[Path], None]:
         receipt = json.loads((folder / RECEIPT).read_text())
         del receipt["checksum"]
         receipt["facts"] |= facts
-        (folder / RECEIPT).write_bytes(canonical({**receipt, "checksum": digest(canonical(receipt))}))
+        (folder / RECEIPT).write_bytes(sealed(receipt))
 
     return forge
 

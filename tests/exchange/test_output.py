@@ -9,8 +9,8 @@ import pytest
 
 from tokenmill.errors import BuildError, LockedError
 from tokenmill.exchange.output import JOURNAL, RECEIPT, IndexFile, Output, OutputFile, read_receipt
-from tokenmill.io.atomic import canonical, digest
 from tokenmill.io.checked_lines import CheckedLines
+from tokenmill.store.shard import sealed
 
 ENTRY = {"bytes": 1, "checksum": "", "key": "", "mtime_ns": 0}
 
@@ -27,8 +27,9 @@ def test_a_forged_list_removes_nothing_elsewhere(tmp_path, name, where):
     out.mkdir()
     name = name.format(folder=tmp_path)
     if where == RECEIPT:
-        body = {"version": 1, "facts": {}, "files": {name: ENTRY}}
-        (out / RECEIPT).write_bytes(canonical({**body, "checksum": digest(canonical(body))}))
+        body = {"id": RECEIPT, "version": 1, "facts": {}, "files": {name: ENTRY}, "indexes": [name]}
+        (out / RECEIPT).write_bytes(sealed(body))
+        assert read_receipt(out) is not None
     else:
         journal = CheckedLines(out / JOURNAL)
         journal.append({"name": name, **ENTRY})

@@ -38,7 +38,7 @@ def _export(options: argparse.Namespace) -> int:
     from tokenmill.exchange.api import export_files
 
     line = _Line(is_shown=not options.quiet and sys.stderr.isatty())
-    arguments = ExportArguments(options.path, **_without_path(given_options(options, ExportArguments)))
+    arguments = ExportArguments(**given_options(options, ExportArguments))
     try:
         done = export_files(options.store, arguments, line.advanced)
     finally:
@@ -50,10 +50,6 @@ def _export(options: argparse.Namespace) -> int:
     facts = {"path": str(done.path), "format": done.format, "files": done.files, "bytes": done.bytes}
     print_result({**facts, "written": done.written}, text, as_json=options.json)
     return 0
-
-
-def _without_path(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name != "path"}
 
 
 class _Line:

@@ -30,7 +30,6 @@ def add(commands: Any) -> None:
 def _import(options: argparse.Namespace) -> int:
     from tokenmill.exchange.importing import import_tokens
 
-    given = {name: value for name, value in given_options(options, ImportArguments).items() if name != "out"}
-    store = import_tokens(options.source, options.out, **given)
+    store = import_tokens(options.source, **given_options(options, ImportArguments))
     print_info(str(store.path), as_json=options.json, brief=True)
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import MismatchError, UsageError
-from tokenmill.exchange.formats.base import Job, Part
+from tokenmill.exchange.formats.base import ExchangeFormat, Job, Part
 from tokenmill.exchange.output import Output, OutputFile
 from tokenmill.exchange.registry import FORMATS
 from tokenmill.exchange.selection import Selection
@@ -20,7 +20,7 @@ from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
 from tokenmill.packing.api import pack
-from tokenmill.packing.splits import ByFiles, files_of_split, shares
+from tokenmill.packing.splits import ByFiles, Split, files_of_split, shares
 from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
@@ -59,17 +59,7 @@ def export_files(
     """The same; `advanced` gets the number of bytes as they are written."""
     format = FORMATS[arguments.format]
     parts = _parts(data, arguments)
-    kinds = {"documents" if isinstance(part, Selection) else "rows" for part in parts.values()}
-    if wrong := [kind for kind in kinds if kind not in format.takes]:
-        remedy = (
-            f"give {option_name('seq_len')}"
-            if wrong == ["documents"]
-            else "leave out seq_len, or export the store itself"
-        )
-        raise UsageError(f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {remedy}")
-    for name in FOR_ROWS:
-        if kinds == {"documents"} and getattr(arguments, name) is not None:
-            raise UsageError(f"{option_name(name)} is for rows: give {option_name('seq_len')} too, or leave it out")
+    _check_kinds(format, parts, arguments)
     store = _one_tokenizer([part.store for part in parts.values()])
     job = Job(parts, arguments, store.manifest.tokenizer)
     files, indexes = format.files(job)
@@ -86,6 +76,19 @@ def export_files(
     return Exported(folder, format.name, len(names), nbytes, written)
 
 
+def _check_kinds(format: ExchangeFormat, parts: dict[str, Part], arguments: ExportArguments) -> None:
+    """Raise UsageError for documents in a format of rows, for rows in one of documents, and for options of rows alone."""
+    kinds = {"documents" if isinstance(part, Selection) else "rows" for part in parts.values()}
+    if wrong := [kind for kind in kinds if kind not in format.takes]:
+        ways = {"documents": f"give {option_name('seq_len')}", "rows": "leave out seq_len, or export the store itself"}
+        raise UsageError(
+            f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {ways[wrong[0]]}"
+        )
+    for name in FOR_ROWS:
+        if kinds == {"documents"} and getattr(arguments, name) is not None:
+            raise UsageError(f"{option_name(name)} is for rows: give {option_name('seq_len')} too, or leave it out")
+
+
 def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
     if isinstance(data, Mapping):
         if not data:
@@ -96,8 +99,7 @@ def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
         return {name: _part(each, arguments) for name, each in data.items()}
     if isinstance(data, View):
         return {WHOLE: _part(data, arguments)}
-    store = data if isinstance(data, Store) else open_store(data)
-    splits = () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
+    store, splits = _store(data, arguments)
     if arguments.shares is None:
         return {arguments.split or WHOLE: _of_store(store, splits, arguments)}
     named = shares(_shares_in(arguments.shares), arguments.seed, splits)
@@ -111,12 +113,16 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
         return data
     if arguments.shares is not None:
         raise UsageError("give shares with one store, or a dict of stores or views without shares")
+    return _of_store(*_store(data, arguments), arguments)
+
+
+def _store(data: Any, arguments: ExportArguments) -> tuple[Store, tuple[Split, ...]]:
+    """A store, or the one at a path, and the split that was asked for."""
     store = data if isinstance(data, Store) else open_store(data)
-    splits = () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
-    return _of_store(store, splits, arguments)
+    return store, () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
 
 
-def _of_store(store: Store, splits: tuple[Any, ...], arguments: ExportArguments) -> Part:
+def _of_store(store: Store, splits: tuple[Split, ...], arguments: ExportArguments) -> Part:
     if arguments.seq_len is None:
         return Selection(store, splits)
     options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tokenmill.errors import UsageError
 from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
@@ -25,6 +27,11 @@ def row_ranges(view: View, options: ExportOptions, tokens: int) -> list[tuple[in
     step = options.rows_per_file or max(1, tokens // view.seq_len)
     ranges = [(low, min(len(view), low + step)) for low in range(0, len(view), step)] or [(0, 0)]
     return ranges if options.max_chunks is None else ranges[: options.max_chunks]
+
+
+def row_dtype(view: View, name: str) -> np.dtype[Any]:
+    """The dtype of an array of a row: masks are small."""
+    return np.dtype("int8" if "mask" in name else str(view.row_format.dtype))
 
 
 def row_key(view: View, first: int, stop: int) -> list[Any]:

@@ -6,7 +6,6 @@ others, such as an index, are written last and removed before any other file cha
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,9 +19,10 @@ import xxhash
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.io import disk
-from tokenmill.io.atomic import canonical, digest, temporary_path, write_atomically, writing
+from tokenmill.io.atomic import canonical, digest, replacing, write_atomically, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
+from tokenmill.store.shard import sealed, unsealed
 
 RECEIPT = ".tokenmill-export.json"
 JOURNAL = ".tokenmill-export.jsonl"
@@ -68,7 +68,8 @@ class _Hashing:
         self.size, self.closed = 0, False
 
     def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
+        view = memoryview(data)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
         self._hash.update(view)
         self._out.write(view)
         self.size += view.nbytes
@@ -145,8 +146,8 @@ class Output:
             finally:
                 journal.close()
             entries = {name: asdict(entry) for name, entry in sorted(written.items())}
-            body = {"version": VERSION, "facts": facts, "files": entries, "indexes": names}
-            write_atomically(self.folder / RECEIPT, canonical({**body, "checksum": digest(canonical(body))}))
+            body = {"id": RECEIPT, "version": VERSION, "facts": facts, "files": entries, "indexes": names}
+            write_atomically(self.folder / RECEIPT, sealed(body))
             disk.unlink(self.folder / JOURNAL)
         return len(todo) + len(indexes)
 
@@ -219,18 +220,10 @@ class Output:
         path = self._inside(name)
         with writing(path):
             disk.make_folder(path.parent)
-            beside = temporary_path(path)
-            try:
-                with disk.open_to_write(beside) as raw:
-                    out = _Hashing(raw, self._count)
-                    write(out)  # type: ignore[arg-type]
-                    disk.sync(raw)
-                disk.replace(beside, path)
-            except BaseException:
-                disk.unlink(beside)
-                raise
-            disk.sync_folder(path.parent)
-            return Written(out.size, out.checksum(), key, os.stat(path).st_mtime_ns)
+        with replacing(path) as raw:
+            out = _Hashing(raw, self._count)
+            write(out)  # type: ignore[arg-type]
+        return Written(out.size, out.checksum(), key, os.stat(path).st_mtime_ns)
 
 
 def _key(file: OutputFile | IndexFile) -> str:
@@ -258,14 +251,14 @@ def _is_inside(name: str) -> bool:
 def read_receipt(folder: Path) -> dict[str, Any] | None:
     """The receipt of a finished export; None if there is none, or none that can be read."""
     try:
-        receipt = json.loads(disk.read_bytes(folder / RECEIPT))
-        checksum = receipt.pop("checksum")
-        intact = checksum == digest(canonical(receipt)) and receipt["version"] == VERSION
+        receipt = unsealed(disk.read_bytes(folder / RECEIPT), RECEIPT, VERSION)
+        if receipt is None:
+            return None
         is_whole = isinstance(receipt["facts"], dict) and all(isinstance(name, str) for name in receipt["indexes"])
         _entries(receipt)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, KeyError, TypeError, AttributeError):
         return None
-    return receipt if intact and is_whole else None
+    return receipt if is_whole else None
 
 
 def check_whole(folder: Path, receipt: dict[str, Any] | None, files: Iterable[Path]) -> None:

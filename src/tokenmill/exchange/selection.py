@@ -63,6 +63,7 @@ class Selection:
     def tokens(self) -> int:
         return sum(tokens for _, tokens in self.shard_counts)
 
+    @cached_property
     def key(self) -> list[Any]:
         """What the tokens and the borders of the documents depend on, as JSON values."""
         manifest = self.store.manifest
@@ -74,7 +75,7 @@ class Selection:
         low, high = self._shard_of(first), self._shard_of(max(first, stop - 1))
         starts = [0, *self._document_ends]
         shards = self.store.manifest.shard_ids[low : high + 1]
-        return [*self.key(), shards, first - starts[low], stop - first]
+        return [*self.key, shards, first - starts[low], stop - first]
 
     def _shard_of(self, document: int) -> int:
         return min(bisect_right(self._document_ends, document), max(0, self.store.num_shards - 1))

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -15,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.exported_rows import row_key, row_ranges
 from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
-from tokenmill.exchange.output import IndexFile, OutputFile
+from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Block, Selection
 from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
@@ -45,6 +47,15 @@ class Job:
     def vocab_size(self) -> int:
         return int(self.tokenizer["vocab_size"])
 
+    def folder(self, name: str) -> str:
+        """What the names of the files of a part begin with, in formats that have a folder for each of several parts."""
+        return f"{name}/" if len(self.parts) > 1 else ""
+
+    def ranges(self, part: Part, tokens: int) -> list[tuple[int, int]]:
+        """The documents or rows of each file of a part. `tokens` is how many a file has unless the options say it."""
+        tokens = self.options.tokens_per_file or tokens
+        return file_ranges(part, tokens) if isinstance(part, Selection) else row_ranges(part, self.options, tokens)
+
 
 Files = tuple[list[OutputFile], list[IndexFile]]
 
@@ -72,17 +83,17 @@ class ExchangeFormat(ABC):
     def files(self, job: Job) -> Files:
         """The files of an export, in the order in which a reader needs them."""
 
+    @abstractmethod
     def recognizes(self, path: Path) -> bool:
         """Whether a file or folder is in this format, by what can be seen at once."""
-        return False
 
+    @abstractmethod
     def find(self, path: Path, dtype: str | None) -> list[Path]:
         """The files or folders to read, in order. Raises InputError if there are none."""
-        raise UsageError(f"{self.name} can be written, but not read")
 
+    @abstractmethod
     def read(self, path: Path, dtype: str | None) -> Found:
         """The tokens of one of these. Raises InputError for what is damaged, or not of this format."""
-        raise UsageError(f"{self.name} can be written, but not read")
 
 
 def file_ranges(selection: Selection, tokens: int) -> list[tuple[int, int]]:
@@ -98,6 +109,11 @@ def file_ranges(selection: Selection, tokens: int) -> list[tuple[int, int]]:
     return ranges
 
 
+def key_of(part: Part, first: int, stop: int) -> list[Any]:
+    """What the bytes of the documents or rows [first, stop) of a part depend on."""
+    return part.key_of(first, stop) if isinstance(part, Selection) else row_key(part, first, stop)
+
+
 def write_ids(
     out: BinaryIO, selection: Selection, dtype: npt.DTypeLike, first: int = 0, stop: int | None = None
 ) -> None:
@@ -105,6 +121,26 @@ def write_ids(
     kind = np.dtype(dtype).newbyteorder("<")
     for ids in selection.flat(first, stop):
         put(out, narrowed(ids, kind))
+
+
+def ids_file(name: str, format: str, part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> OutputFile:
+    """A file with the ids of the documents [first, stop), and nothing else."""
+    key = [format, dtype.name, part.key_of(first, stop)]
+    return OutputFile(name, key, lambda out: write_ids(out, part, dtype, first, stop))
+
+
+def constant_file(name: str, key: Any, body: bytes) -> IndexFile:
+    """A file that describes others, and depends on nothing but its key."""
+
+    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
+        out.write(body)
+
+    return IndexFile(name, key, write)
+
+
+def facts_file(name: str, facts: dict[str, Any]) -> IndexFile:
+    """A file of JSON for people and programs."""
+    return constant_file(name, facts, json.dumps(facts, indent=1).encode() + b"\n")
 
 
 def narrowed(ids: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -141,7 +177,7 @@ def plain_name(name: Any) -> str:
     return name
 
 
-def flat_blocks(ids: FileIds) -> Iterator[Block]:
+def flat_blocks(ids: FileIds | npt.NDArray[Any]) -> Iterator[Block]:
     """All ids of a file, in blocks that are not documents."""
     for low in range(0, len(ids), READ_TOKENS):
         part = ids[low : low + READ_TOKENS]

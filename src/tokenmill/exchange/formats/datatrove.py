@@ -16,12 +16,11 @@ from tokenmill.exchange.formats.base import (
     Found,
     Job,
     cut,
-    file_ranges,
     flat_dtype,
+    ids_file,
     put,
-    write_ids,
 )
-from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
 TOKENS_PER_FILE = 1 << 30
@@ -36,14 +35,13 @@ class DatatroveFormat(ExchangeFormat):
         dtype = flat_dtype(job.vocab_size)
         data, indexes = [], []
         for name, part in job.selections().items():
-            folder = f"{name}/" if len(job.parts) > 1 else ""
-            for number, (first, stop) in enumerate(file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)):
-                key = [self.name, dtype.name, part.key_of(first, stop)]
-                path = f"{folder}{number:05d}.ds"
-                data.append(OutputFile(path, key, _ids(part, dtype, first, stop)))
+            for number, (first, stop) in enumerate(job.ranges(part, TOKENS_PER_FILE)):
+                path = f"{job.folder(name)}{number:05d}.ds"
+                ids = ids_file(path, self.name, part, dtype, first, stop)
+                data.append(ids)
                 about = f"{job.tokenizer['name']}|{dtype.itemsize}"
-                indexes.append(IndexFile(f"{path}.metadata", [*key, about], _metadata(path, about, dtype)))
-                indexes.append(IndexFile(f"{path}.index", [*key, "index"], _index(part, first, stop)))
+                indexes.append(IndexFile(f"{path}.metadata", [*ids.key, about], _metadata(path, about, dtype)))
+                indexes.append(IndexFile(f"{path}.index", [*ids.key, "index"], _index(part, first, stop)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -68,10 +66,6 @@ class DatatroveFormat(ExchangeFormat):
         if not len(ends) and len(ids):
             raise InputError(f"{path}.index is empty, but {path} has {len(ids):,} tokens")
         return Found(kind, cut(ids, ends), has_borders=True)
-
-
-def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
-    return lambda out: write_ids(out, part, dtype, first, stop)
 
 
 def _index(part: Selection, first: int, stop: int) -> Any:

@@ -17,7 +17,6 @@ from tokenmill.exchange.formats.base import (
     Found,
     Job,
     cut,
-    file_ranges,
     index_folders,
     plain_name,
     put,
@@ -42,8 +41,7 @@ class LitDataFormat(ExchangeFormat):
         dtype = np.dtype(np.uint16 if job.vocab_size <= 1 << 16 else np.int32)  # torch has no uint32 that trainers take
         data, indexes = [], []
         for name, part in job.selections().items():
-            folder = f"{name}/" if len(job.parts) > 1 else ""
-            ranges = file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)
+            folder, ranges = job.folder(name), job.ranges(part, TOKENS_PER_FILE)
             names = [f"chunk-0-{number}.bin" for number in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
                 key = [self.name, dtype.name, part.key_of(first, stop)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, file_ranges, flat_blocks, put, write_ids
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, put, write_ids
 from tokenmill.exchange.output import OutputFile
 from tokenmill.exchange.selection import Selection
 from tokenmill.option_types import option_name
@@ -28,10 +28,9 @@ class LlmcFormat(ExchangeFormat):
 
     def files(self, job: Job) -> Files:
         magic = 20240520 if job.vocab_size <= 1 << 16 else 20240801
-        size = job.options.tokens_per_file or TOKENS_PER_FILE
         files = []
         for name, part in job.selections().items():
-            for number, (first, stop) in enumerate(file_ranges(part, size)):
+            for number, (first, stop) in enumerate(job.ranges(part, TOKENS_PER_FILE)):
                 key = [self.name, magic, part.key_of(first, stop)]
                 files.append(OutputFile(f"tokens_{name}_{number:06d}.bin", key, _writer(part, first, stop, magic)))
         return files, []

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
+from tokenmill.exchange.exported_rows import check_rows, row_dtype
 from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
     Found,
     Job,
-    file_ranges,
     flat_dtype,
     index_folders,
+    key_of,
     plain_name,
     put,
 )
@@ -46,18 +46,13 @@ class MdsFormat(ExchangeFormat):
         dtype = flat_dtype(job.vocab_size)
         data, indexes = [], []
         for name, part in job.parts.items():
-            folder = f"{name}/" if len(job.parts) > 1 else ""
-            size = job.options.tokens_per_file or TOKENS_PER_FILE
+            folder, ranges, key = job.folder(name), job.ranges(part, TOKENS_PER_FILE), partial(key_of, part)
             if isinstance(part, Selection):
                 facts = _facts({COLUMN: (f"ndarray:{dtype.name}", None)})
-                ranges, key, writer = file_ranges(part, size), part.key_of, _documents_writer(part, dtype, facts)
+                writer = _documents_writer(part, dtype, facts)
             else:
                 facts = _facts(_columns(part))
-                ranges, key, writer = (
-                    row_ranges(part, job.options, size),
-                    partial(row_key, part),
-                    _rows_writer(part, facts),
-                )
+                writer = _rows_writer(part, facts)
             names = [f"shard.{number:05d}.mds" for number in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
                 data.append(OutputFile(folder + path, [self.name, facts, key(first, stop)], writer(first, stop)))
@@ -104,7 +99,7 @@ def _columns(view: View) -> dict[str, tuple[str, int | None]]:
     check_rows(view)
     found: dict[str, tuple[str, int | None]] = {}
     for name in sorted(view.row_format.fields):
-        dtype = np.dtype("int8" if "mask" in name else str(view.row_format.dtype))
+        dtype = row_dtype(view, name)
         found[name] = f"ndarray:{dtype.name}:{view.seq_len}", dtype.itemsize * view.seq_len
     return found
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, put, write_ids
-from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, ids_file, put
+from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -33,9 +33,9 @@ class MegatronFormat(ExchangeFormat):
         dtype = np.dtype(np.uint16 if job.vocab_size < SMALL_VOCABULARY else np.int32)
         data, indexes = [], []
         for name, part in job.selections().items():
-            key = [self.name, dtype.name, part.key_of(0, part.documents)]
-            data.append(OutputFile(f"{name}.bin", key, _ids_writer(part, dtype)))
-            indexes.append(IndexFile(f"{name}.idx", [*key, "index"], _index_writer(part, dtype)))
+            ids = ids_file(f"{name}.bin", self.name, part, dtype, 0, part.documents)
+            data.append(ids)
+            indexes.append(IndexFile(f"{name}.idx", [*ids.key, "index"], _index_writer(part, dtype)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -54,10 +54,6 @@ class MegatronFormat(ExchangeFormat):
         ends = np.cumsum(lengths, dtype=np.int64)
         _check(index, len(ids), kind, ends, pointers, documents)
         return Found(np.dtype(kind), cut(ids, ends[documents[1:] - 1] if len(ends) else ends), has_borders=True)
-
-
-def _ids_writer(part: Selection, dtype: np.dtype[Any]) -> Any:
-    return lambda out: write_ids(out, part, dtype)
 
 
 def _lengths(part: Selection) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, flat_dtype, write_ids
-from tokenmill.exchange.output import IndexFile, OutputFile, Written
-from tokenmill.exchange.selection import Selection
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    facts_file,
+    flat_blocks,
+    flat_dtype,
+    ids_file,
+)
 
 META = "meta.json"
 
@@ -25,13 +30,7 @@ class NanoGptFormat(ExchangeFormat):
     keeps_borders = False
 
     def files(self, job: Job) -> Files:
-        dtype = flat_dtype(job.vocab_size)
-
-        def data(name: str, part: Selection) -> OutputFile:
-            key = [self.name, dtype.name, part.key_of(0, part.documents)]
-            return OutputFile(f"{name}.bin", key, lambda out: write_ids(out, part, dtype))
-
-        parts = job.selections()
+        dtype, parts = flat_dtype(job.vocab_size), job.selections()
         facts = {
             "vocab_size": job.vocab_size,
             "dtype": dtype.name,
@@ -40,10 +39,8 @@ class NanoGptFormat(ExchangeFormat):
             "files": {f"{name}.bin": {"documents": p.documents, "tokens": p.tokens} for name, p in parts.items()},
         }
 
-        def meta(out: BinaryIO, written: Mapping[str, Written]) -> None:
-            out.write(json.dumps(facts, indent=1).encode() + b"\n")
-
-        return [data(*each) for each in parts.items()], [IndexFile(META, facts, meta)]
+        data = [ids_file(f"{name}.bin", self.name, p, dtype, 0, p.documents) for name, p in parts.items()]
+        return data, [facts_file(META, facts)]
 
     def recognizes(self, path: Path) -> bool:
         return path.suffix == ".bin" or (path.is_dir() and (path / "train.bin").exists())

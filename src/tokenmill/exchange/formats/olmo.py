@@ -21,11 +21,10 @@ from tokenmill.exchange.formats.base import (
     Found,
     Job,
     cut,
-    file_ranges,
     flat_dtype,
-    write_ids,
+    ids_file,
 )
-from tokenmill.exchange.output import IndexFile, OutputFile, Written
+from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
 TOKENS_PER_FILE = 1 << 29
@@ -40,12 +39,11 @@ class OlmoFormat(ExchangeFormat):
         dtype = flat_dtype(job.vocab_size)
         data, indexes = [], []
         for name, part in job.selections().items():
-            folder = f"{name}/" if len(job.parts) > 1 else ""
-            for number, (first, stop) in enumerate(file_ranges(part, job.options.tokens_per_file or TOKENS_PER_FILE)):
-                key = [self.name, dtype.name, part.key_of(first, stop)]
-                path = f"{folder}part-{number:05d}"
-                data.append(OutputFile(f"{path}.npy", key, _ids(part, dtype, first, stop)))
-                indexes.append(IndexFile(f"{path}.csv.gz", [*key, first], _list(part, first, stop)))
+            for number, (first, stop) in enumerate(job.ranges(part, TOKENS_PER_FILE)):
+                path = f"{job.folder(name)}part-{number:05d}"
+                ids = ids_file(f"{path}.npy", self.name, part, dtype, first, stop)
+                data.append(ids)
+                indexes.append(IndexFile(f"{path}.csv.gz", [*ids.key, first], _list(part, first, stop)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -63,10 +61,6 @@ class OlmoFormat(ExchangeFormat):
         tokens = int(ends[-1]) if len(ends) else 0
         kind = np.dtype(dtype or ("uint32" if path.stat().st_size == 4 * tokens else "uint16"))
         return Found(kind, cut(FileIds(path, kind, count=tokens), ends), has_borders=True)
-
-
-def _ids(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Any:
-    return lambda out: write_ids(out, part, dtype, first, stop)
 
 
 def _list(part: Selection, first: int, stop: int) -> Any:

@@ -15,8 +15,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import InputError
-from tokenmill.exchange.exported_rows import check_rows, row_key, row_ranges
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, Part, file_ranges, narrowed, plain_name
+from tokenmill.exchange.exported_rows import check_rows, row_dtype
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    Part,
+    constant_file,
+    facts_file,
+    key_of,
+    narrowed,
+    plain_name,
+)
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
 from tokenmill.io.atomic import canonical, digest
@@ -54,23 +65,20 @@ class TableFormat(ExchangeFormat):
             "splits": {name: _facts(part) for name, part in job.parts.items()},
         }
         for name, part in job.parts.items():
-            schema, ranges = _schema(part), _ranges(part, job)
+            schema, ranges = _schema(part), job.ranges(part, TOKENS_PER_FILE)
             names = [self.name_of(name, i, len(ranges), is_only=is_only) for i in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
-                data.append(OutputFile(path, [self.name, *_key(part, first, stop)], self._writer(part, first, stop)))
-            indexes += self.indexes(name, names, schema, _key(part, 0, ranges[-1][1]), is_only=is_only)
+                data.append(OutputFile(path, [self.name, *key_of(part, first, stop)], self._writer(part, first, stop)))
+            indexes += self.indexes(name, names, schema, key_of(part, 0, ranges[-1][1]), is_only=is_only)
 
-        def metadata(out: BinaryIO, written: Mapping[str, Written]) -> None:
-            out.write(json.dumps(facts, indent=1).encode() + b"\n")
-
-        return data, [IndexFile(METADATA, facts, metadata), *indexes]
+        return data, [facts_file(METADATA, facts), *indexes]
 
     def _writer(self, part: Part, first: int, stop: int) -> Callable[[BinaryIO], None]:
         return lambda out: self.write(out, _schema(part), _batches(part, first, stop))
 
+    @abstractmethod
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         """The batches of a file."""
-        raise NotImplementedError
 
     def read(self, path: Path, dtype: str | None) -> Found:
         return Found(np.dtype(dtype or "uint32"), _blocks(path, self.tables(path)), has_borders=True)
@@ -161,15 +169,14 @@ class HuggingFaceDataset(ArrowFiles):
             }
             out.write(json.dumps(body, indent=2).encode())
 
-        def describe(out: BinaryIO, written: Mapping[str, Written]) -> None:
-            out.write(json.dumps(info, indent=2).encode())
-
-        return [IndexFile(folder + DATASET_INFO, info, describe), IndexFile(folder + STATE, [key, names], state)]
+        described = constant_file(folder + DATASET_INFO, info, json.dumps(info, indent=2).encode())
+        return [described, IndexFile(folder + STATE, [key, names], state)]
 
     def files(self, job: Job) -> Files:
         data, indexes = super().files(job)
         if len(job.parts) > 1:
-            indexes.append(IndexFile(DICT, list(job.parts), _dict_writer(list(job.parts))))
+            splits = list(job.parts)
+            indexes.append(constant_file(DICT, splits, json.dumps({"splits": splits}).encode()))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -189,13 +196,6 @@ class HuggingFaceDataset(ArrowFiles):
             raise InputError(f"{path} is not a dataset that save_to_disk has written: {error}") from error
 
 
-def _dict_writer(splits: list[str]) -> Callable[[BinaryIO, Mapping[str, Written]], None]:
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        out.write(json.dumps({"splits": splits}).encode())
-
-    return write
-
-
 def _found(path: Path, suffix: str) -> list[Path]:
     files = sorted(path.rglob(f"*{suffix}"), key=_splits_in_order) if path.is_dir() else [path]
     if not files:
@@ -213,21 +213,11 @@ def _facts(part: Part) -> dict[str, Any]:
     return {"rows": len(part), "seq_len": part.seq_len, "strategy": part.strategy}
 
 
-def _ranges(part: Part, job: Job) -> list[tuple[int, int]]:
-    size = job.options.tokens_per_file or TOKENS_PER_FILE
-    return file_ranges(part, size) if isinstance(part, Selection) else row_ranges(part, job.options, size)
-
-
-def _key(part: Part, first: int, stop: int) -> list[Any]:
-    return part.key_of(first, stop) if isinstance(part, Selection) else row_key(part, first, stop)
-
-
 def _schema(part: Part) -> pa.Schema:
     if isinstance(part, Selection):
         return pa.schema([(IDS, pa.list_(pa.int32()))])
     check_rows(part)
-    kind = pa.from_numpy_dtype(np.dtype(part.row_format.dtype))
-    return pa.schema([(name, pa.list_(kind if "mask" not in name else pa.int8())) for name in part.row_format.fields])
+    return pa.schema([(n, pa.list_(pa.from_numpy_dtype(row_dtype(part, n)))) for n in part.row_format.fields])
 
 
 def _batches(part: Part, first: int, stop: int) -> Iterator[pa.RecordBatch]:

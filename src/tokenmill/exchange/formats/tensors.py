@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import row_key, row_ranges
-from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, put
-from tokenmill.exchange.output import IndexFile, OutputFile, Written
-from tokenmill.exchange.selection import Block
+from tokenmill.exchange.exported_rows import row_key
+from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, put
+from tokenmill.exchange.output import OutputFile
 from tokenmill.packing.view import View
 
 TOKENS_PER_FILE = 1 << 24
@@ -39,8 +38,7 @@ class TensorFormat(ExchangeFormat):
         data: list[OutputFile] = []
         facts: dict[str, Any] = {"tokenizer": job.tokenizer["name"], "vocab_size": job.vocab_size, "splits": {}}
         for name, view in job.views().items():
-            folder = f"{name}/" if len(job.parts) > 1 else ""
-            ranges = row_ranges(view, job.options, TOKENS_PER_FILE)
+            folder, ranges = job.folder(name), job.ranges(view, TOKENS_PER_FILE)
             facts["splits"][name] = {"rows": ranges[-1][1], "seq_len": view.seq_len, "files": len(ranges)}
             for number, (first, stop) in enumerate(ranges):
                 key = [self.name, *row_key(view, first, stop)]
@@ -48,10 +46,7 @@ class TensorFormat(ExchangeFormat):
                     OutputFile(f"{folder}chunk_{number:05d}.{self.suffix}", key, self._writer(view, first, stop))
                 )
 
-        def metadata(out: BinaryIO, written: Mapping[str, Written]) -> None:
-            out.write(json.dumps(facts, indent=1).encode() + b"\n")
-
-        return data, [IndexFile("metadata.json", facts, metadata)]
+        return data, [facts_file("metadata.json", facts)]
 
     def _writer(self, view: View, first: int, stop: int) -> Callable[[BinaryIO], None]:
         return lambda out: self.write(out, view, first, stop)
@@ -81,9 +76,7 @@ class TensorFormat(ExchangeFormat):
         ids = self.ids(path)
         if ids.dtype.kind not in "iu":
             raise InputError(f"{path}: a tensor of {ids.dtype.name}, not of ids")
-        flat = ids.reshape(-1)
-        blocks = (flat[low : low + READ_TOKENS] for low in range(0, len(flat), READ_TOKENS))
-        return Found(flat.dtype, (Block(part, np.array([len(part)])) for part in blocks), has_borders=False)
+        return Found(ids.dtype, flat_blocks(ids.reshape(-1)), has_borders=False)
 
 
 class TorchTensors(TensorFormat):
@@ -108,7 +101,7 @@ class TorchTensors(TensorFormat):
             found = torch.load(path, map_location="cpu", weights_only=True)
         except (
             Exception
-        ) as error:  # torch raises many kinds for damaged files, and for those that hold more than tensors
+        ) as error:  # torch raises many kinds, for damaged files and for those that hold more than tensors
             raise InputError(f"{path}: {type(error).__name__}: {str(error).splitlines()[0][:200]}") from error
         found = found.get(IDS) if isinstance(found, dict) else found
         if not isinstance(found, torch.Tensor):
