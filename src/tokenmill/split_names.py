@@ -69,8 +69,12 @@ def _split_of(file: str, root: str) -> str | None:
         return saved[1]
     if on_hub:
         return _meaning(on_hub[1])
-    below = file[len(root) :]
-    return next(filter(None, map(_word_in, below.split("/"))), None)
+    return named_split(file[len(root) :])
+
+
+def named_split(path: str) -> str | None:
+    """The split that the first such word in the folders and the name of a path stands for."""
+    return next(filter(None, map(_word_in, path.split("/"))), None)
 
 
 def _word_in(name: str) -> str | None:

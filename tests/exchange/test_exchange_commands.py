@@ -9,6 +9,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.cli import main
+from tokenmill.exchange.output import RECEIPT
 from tokenmill.testing.exchange import EOS, make_store, some_documents
 
 
@@ -57,3 +58,28 @@ def test_errors_have_exit_codes(store, tmp_path, capsys):
     assert "seq_len" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "missing"), str(tmp_path / "store")]) == 1
     assert "no such file" in capsys.readouterr().err
+
+
+SPLIT_FORMATS = ["nanogpt", "llmc", "megatron", "datatrove", "olmo", "mds", "litdata", "parquet", "arrow", "hf"]
+
+
+@pytest.mark.parametrize("format", SPLIT_FORMATS)
+@pytest.mark.parametrize("other", ["eval", "dev"])
+def test_train_comes_first(store, tmp_path, format, other):
+    """Although its name comes after the others; with and without what the export says about itself."""
+    tm.export(store, tmp_path / "out", format=format, shares=f"{other}=0.1,train=0.9")
+    for receipt in ("there", "gone"):
+        again = tm.import_tokens(tmp_path / "out", tmp_path / receipt, format=format, eos=EOS)
+        files = [str(piece["file"]) for shard in range(again.num_shards) for piece in again.pieces(shard)]
+        assert ["train" in file.removeprefix(str(tmp_path)) for file in files] == [True, False]
+        (tmp_path / "out" / RECEIPT).unlink(missing_ok=True)
+
+
+def test_the_name_of_a_folder_is_no_split(store, tmp_path, monkeypatch, capsys):
+    """A dataset that is given by a relative path."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(store.path), "m", "--format", "hf"]) == 0
+    assert main(["import", "m", "again"]) == 0
+    assert tm.open("again").splits == {}
+    assert main(["info", "again"]) == 0
+    assert "split" not in capsys.readouterr().out

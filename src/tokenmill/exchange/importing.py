@@ -206,7 +206,7 @@ class _Plan:
                         f"{file}: {self.format.name} files do not say where documents end: give the eos token with"
                         f" {option_name('eos', 50256)}, or the tokenizer with -t (tokenizer=...)"
                     )
-                writer.begin(str(file))
+                writer.begin(str(file.absolute()))
                 for ids, ends in _documents(file, found, self.eos):
                     largest = max(largest, self._check(file, ids, writer.tokens))
                     writer.add(ids.astype(self.dtype, copy=False), ends)

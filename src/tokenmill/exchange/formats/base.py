@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -22,6 +22,7 @@ from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Block, Selection
 from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
+from tokenmill.split_names import named_split
 
 Kind = Literal["documents", "rows"]
 Part = Selection | View
@@ -167,7 +168,17 @@ def index_folders(path: Path, index: str) -> list[Path]:
     """The folder of an index: the path itself, or folders in it, one per split, `train` first."""
     if (path / index).is_file():
         return [path]
-    return sorted((each.parent for each in path.glob(f"*/{index}")), key=lambda each: (each.name != "train", each.name))
+    return in_order(path, (each.parent for each in path.glob(f"*/{index}")))
+
+
+def in_order(folder: Path, paths: Iterable[Path]) -> list[Path]:
+    """Files or folders below a folder by name, those of the split `train` before all others."""
+    return sorted(paths, key=lambda path: (not is_train(path.relative_to(folder).as_posix()), path))
+
+
+def is_train(name: str) -> bool:
+    """Whether a path names the split `train`, in any of its spellings."""
+    return named_split(name) == "train"
 
 
 def plain_name(name: Any) -> str:

@@ -18,6 +18,7 @@ from tokenmill.exchange.formats.base import (
     cut,
     flat_dtype,
     ids_file,
+    in_order,
     put,
 )
 from tokenmill.exchange.output import IndexFile, Written
@@ -48,7 +49,7 @@ class DatatroveFormat(ExchangeFormat):
         return path.suffix == ".ds" or (path.is_dir() and any(path.rglob("*.ds")))
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = sorted(path.rglob("*.ds")) if path.is_dir() else [path]
+        files = in_order(path, path.rglob("*.ds")) if path.is_dir() else [path]
         if not files:
             raise InputError(f"{path} has no .ds files")
         return files

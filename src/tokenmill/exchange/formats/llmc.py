@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, put, write_ids
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, in_order, put, write_ids
 from tokenmill.exchange.output import OutputFile
 from tokenmill.exchange.selection import Selection
 from tokenmill.option_types import option_name
@@ -75,7 +75,7 @@ def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[Bin
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.bin")) if path.is_dir() else [path]
+    return in_order(path, path.glob("*.bin")) if path.is_dir() else [path]
 
 
 def _header(path: Path) -> np.ndarray | None:

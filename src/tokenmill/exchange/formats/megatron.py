@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, ids_file, put
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, ids_file, in_order, put
 from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
@@ -93,13 +93,12 @@ def _index_writer(part: Selection, dtype: np.dtype[Any]) -> Any:
 def _prefixes(path: Path) -> list[Path]:
     """The prefixes of pairs of .bin and .idx: in a folder, or of one of its files, or as Megatron takes it."""
     if path.is_dir():
-        found = sorted(path.glob("*.idx"))
+        found = in_order(path, path.glob("*.idx"))
     elif path.suffix in (".bin", ".idx"):
         found = [path.with_suffix(".idx")]
     else:
         found = [path.with_name(path.name + ".idx")]
-    prefixes = [each.with_suffix("") for each in found if each.is_file() and each.with_suffix(".bin").is_file()]
-    return sorted(prefixes, key=lambda prefix: (prefix.name != "train", prefix.name))
+    return [each.with_suffix("") for each in found if each.is_file() and each.with_suffix(".bin").is_file()]
 
 
 def _read_index(path: Path) -> tuple[str, Any, Any, Any]:

@@ -18,6 +18,7 @@ from tokenmill.exchange.formats.base import (
     flat_blocks,
     flat_dtype,
     ids_file,
+    in_order,
 )
 
 META = "meta.json"
@@ -46,7 +47,7 @@ class NanoGptFormat(ExchangeFormat):
         return path.suffix == ".bin" or (path.is_dir() and (path / "train.bin").exists())
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = sorted(path.glob("*.bin"), key=_train_first) if path.is_dir() else [path]
+        files = in_order(path, path.glob("*.bin")) if path.is_dir() else [path]
         if not files:
             raise InputError(f"{path} has no .bin files")
         return files
@@ -54,10 +55,6 @@ class NanoGptFormat(ExchangeFormat):
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path) or "uint16")
         return Found(kind, flat_blocks(FileIds(path, kind)), has_borders=False)
-
-
-def _train_first(path: Path) -> tuple[bool, str]:
-    return path.stem != "train", path.name
 
 
 def _described(path: Path) -> str | None:

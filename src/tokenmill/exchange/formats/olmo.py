@@ -23,6 +23,7 @@ from tokenmill.exchange.formats.base import (
     cut,
     flat_dtype,
     ids_file,
+    in_order,
 )
 from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
@@ -81,7 +82,7 @@ def _list(part: Selection, first: int, stop: int) -> Any:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.npy")) if path.is_dir() else [path] if path.suffix == ".npy" else []
+    return in_order(path, path.rglob("*.npy")) if path.is_dir() else [path] if path.suffix == ".npy" else []
 
 
 def _list_of(path: Path) -> Path:

@@ -24,6 +24,8 @@ from tokenmill.exchange.formats.base import (
     Part,
     constant_file,
     facts_file,
+    in_order,
+    is_train,
     key_of,
     narrowed,
     plain_name,
@@ -186,7 +188,8 @@ class HuggingFaceDataset(ArrowFiles):
         folders = [path]
         try:
             if (path / DICT).is_file():
-                folders = [path / plain_name(name) for name in json.loads((path / DICT).read_text())["splits"]]
+                names = json.loads((path / DICT).read_text())["splits"]
+                folders = [path / plain_name(name) for name in sorted(names, key=lambda name: not is_train(str(name)))]
             return [
                 folder / plain_name(file["filename"])
                 for folder in folders
@@ -197,14 +200,10 @@ class HuggingFaceDataset(ArrowFiles):
 
 
 def _found(path: Path, suffix: str) -> list[Path]:
-    files = sorted(path.rglob(f"*{suffix}"), key=_splits_in_order) if path.is_dir() else [path]
+    files = in_order(path, path.rglob(f"*{suffix}")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no {suffix} files")
     return files
-
-
-def _splits_in_order(path: Path) -> tuple[bool, str]:
-    return not path.name.startswith("train"), str(path)
 
 
 def _facts(part: Part) -> dict[str, Any]:

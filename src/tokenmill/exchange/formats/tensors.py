@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import row_key
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, put
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, in_order, put
 from tokenmill.exchange.output import OutputFile
 from tokenmill.packing.view import View
 
@@ -61,12 +61,9 @@ class TensorFormat(ExchangeFormat):
         return files
 
     def _files(self, path: Path) -> list[Path]:
-        """The files of a folder, those of a split `train` first."""
         if not path.is_dir():
             return [path] if path.suffix == f".{self.suffix}" else []
-        return sorted(
-            path.rglob(f"*.{self.suffix}"), key=lambda each: (each.parent.name not in ("train", path.name), each)
-        )
+        return in_order(path, path.rglob(f"*.{self.suffix}"))
 
     @abstractmethod
     def ids(self, path: Path) -> npt.NDArray[Any]:
