@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from tokenmill.errors import UsageError
 from tokenmill.option_kinds import nearest
-from tokenmill.option_types import Options, declared
+from tokenmill.option_types import Options, declared, with_given
 from tokenmill.options import (
     BuildArguments,
     EstimateArguments,
@@ -58,9 +58,7 @@ def takes(
                 (_, value), *rest = signature.bind(*args, **keywords).arguments.items()
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
-            arguments = group(**dict(rest))  # type: ignore[call-arg]
-            object.__setattr__(arguments, "_given", frozenset(each for each, _ in rest))
-            return function(value, arguments)
+            return function(value, with_given(group, dict(rest)))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         lines = [f"    {name}: {option.help_line}" for name, option in declared(group).items()]  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tokenmill.errors import UsageError
 from tokenmill.option_kinds import Flag, Kind, OneOf, Refused, Schema, SomeOf, Text, Whole
@@ -101,6 +101,9 @@ class Options:
             object.__setattr__(self, name, option.check(getattr(self, name)))
 
 
+Given = TypeVar("Given", bound=Options)
+
+
 def declared(group: type[Any]) -> dict[str, Option]:
     """The options of a group by name, required ones first. Fields without help are not options."""
     key: Any = group  # mypy does not take a class for hashable
@@ -140,13 +143,20 @@ def _kind(hint: Any) -> Kind:
     return simple[hint]
 
 
+def with_given(group: Callable[..., Given], values: dict[str, Any]) -> Given:
+    """Options that remember which of them were given, for `given_of`."""
+    options = group(**values)
+    object.__setattr__(options, "_given", frozenset(values))
+    return options
+
+
 def values_of(group: type[Options], options: Options) -> dict[str, Any]:
     """The values that `options` has for the options of one group."""
     return {name: getattr(options, name) for name in declared(group)}
 
 
 def given_of(group: type[Options], options: Options) -> dict[str, Any]:
-    """The same, but only those that were passed to a function made by `takes`, or else that differ from the default."""
+    """The same, but only those that were given, as `with_given` has noted, or else that differ from the default."""
     values = values_of(group, options)
     names = getattr(options, "_given", None)
     if names is None:

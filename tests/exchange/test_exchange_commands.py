@@ -56,6 +56,9 @@ def test_tokens_of_another_tool(tmp_path, capsys):
 def test_errors_have_exit_codes(store, tmp_path, capsys):
     assert main(["export", str(store.path), str(tmp_path), "--format", "pt"]) == 2
     assert "seq_len" in capsys.readouterr().err
+    for flag, value in (("--strategy", "concat"), ("--rows-per-file", "5"), ("--dtype", "int64")):
+        assert main(["export", str(store.path), str(tmp_path / "out"), "--format", "hf", flag, value]) == 2
+        assert f"{flag} ({flag[2:].replace('-', '_')}=...) is for rows: give --seq-len" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "missing"), str(tmp_path / "store")]) == 1
     assert "no such file" in capsys.readouterr().err
 

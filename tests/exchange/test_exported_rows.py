@@ -129,11 +129,26 @@ def test_tensors_come_back(store, tmp_path, format):
         ({"format": "nanoGPT"}, "nanogpt"),
         ({"format": "hf", "shares": "train=0.5,train=0.5"}, "train=0.99,val=0.01"),
         ({"format": "megatron", "rows_per_file": 5}, "--rows-per-file .* is for rows"),
+        ({"format": "mds", "max_chunks": 5}, "--max-chunks .* is for rows: give --seq-len"),
+        ({"format": "hf", "strategy": "best_fit"}, "--strategy .* is for rows: give --seq-len"),
+        ({"format": "hf", "strategy": "concat"}, "--strategy"),  # the default
+        ({"format": "hf", "fields": ["input_ids", "labels"]}, "--fields .* is for rows"),
+        ({"format": "hf", "dtype": "int64"}, "--dtype .* is for rows"),
+        ({"format": "megatron", "pad_id": 0}, "--pad-id .* is for rows"),
     ],
 )
 def test_what_does_not_go_together(store, tmp_path, options, said):
     with pytest.raises(UsageError, match=said):
         tm.export(store, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", [{"strategy": "best_fit"}, {"fields": ["labels"]}, {"dtype": "int64"}])
+def test_a_view_is_packed_already(store, tmp_path, option):
+    view = tm.pack(store, 32)
+    for data in (view, {"train": view}):
+        with pytest.raises(UsageError, match=f"give {next(iter(option))} to tm.pack"):
+            tm.export(data, tmp_path / "out", format="hf", **option)
     assert not (tmp_path / "out").exists()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_json, add_options, given_options, print_result
 from tokenmill.formatting import human, printable, some
+from tokenmill.option_types import with_given
 from tokenmill.options import ExportArguments, ExportOptions, LayoutOptions, RowOptions
 
 SECONDS = 0.2  # between two updates of the line on the terminal
@@ -38,7 +39,7 @@ def _export(options: argparse.Namespace) -> int:
     from tokenmill.exchange.api import export_files
 
     line = _Line(is_shown=not options.quiet and sys.stderr.isatty())
-    arguments = ExportArguments(**given_options(options, ExportArguments))
+    arguments = with_given(ExportArguments, given_options(options, ExportArguments))
     try:
         done = export_files(options.store, arguments, line.advanced)
     finally:

@@ -17,7 +17,7 @@ from tokenmill.exchange.selection import Selection
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files
 from tokenmill.option_calls import takes
-from tokenmill.option_types import option_name, values_of
+from tokenmill.option_types import declared, given_of, option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
 from tokenmill.packing.api import pack
 from tokenmill.packing.splits import ByFiles, Split, files_of_split, shares
@@ -26,7 +26,8 @@ from tokenmill.store.store import Store, open_store
 
 WHOLE = "train"  # the name of the only part
 _PART = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
-FOR_ROWS = ("rows_per_file", "max_chunks")
+FILES_OF_ROWS = ("rows_per_file", "max_chunks")
+PACKING = (*declared(LayoutOptions), *declared(RowOptions), "dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,9 @@ def _check_kinds(format: ExchangeFormat, parts: dict[str, Part], arguments: Expo
         raise UsageError(
             f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {ways[wrong[0]]}"
         )
-    for name in FOR_ROWS:
-        if kinds == {"documents"} and getattr(arguments, name) is not None:
+    given = given_of(ExportArguments, arguments)
+    for name in FILES_OF_ROWS + PACKING:
+        if kinds == {"documents"} and given.get(name) is not None:
             raise UsageError(f"{option_name(name)} is for rows: give {option_name('seq_len')} too, or leave it out")
 
 
@@ -110,6 +112,10 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
     if isinstance(data, View):
         if arguments.seq_len is not None or arguments.split is not None or arguments.shares is not None:
             raise UsageError("a view has its rows already: give seq_len, split and shares with a store")
+        if given := [name for name in PACKING if name in given_of(ExportArguments, arguments)]:
+            raise UsageError(
+                f"a view has its rows already: give {given[0]} to tm.pack, or export the store with seq_len"
+            )
         return data
     if arguments.shares is not None:
         raise UsageError("give shares with one store, or a dict of stores or views without shares")
