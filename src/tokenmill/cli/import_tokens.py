@@ -7,6 +7,8 @@ from typing import Any
 
 from tokenmill.cli.flags import add_command, add_json, add_options, given_options
 from tokenmill.cli.info import print_info
+from tokenmill.cli.progress_line import ProgressLine
+from tokenmill.option_types import with_given
 from tokenmill.options import ImportArguments
 
 
@@ -24,12 +26,15 @@ def add(commands: Any) -> None:
         "-t", "--tokenizer", help="the tokenizer that the ids are of: a path, a folder or a name, as for build"
     )
     add_options(command, ImportArguments, skip=["out", "tokenizer"])
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     add_json(command)
 
 
 def _import(options: argparse.Namespace) -> int:
-    from tokenmill.exchange.importing import import_tokens
+    from tokenmill.exchange.importing import import_files
 
-    store = import_tokens(options.source, **given_options(options, ImportArguments))
+    arguments = with_given(ImportArguments, given_options(options, ImportArguments))
+    with ProgressLine(is_quiet=options.quiet) as line:
+        store = import_files(options.source, arguments, line.show)
     print_info(str(store.path), as_json=options.json, brief=True)
     return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.exchange.amount_done import Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Job, Part
 from tokenmill.exchange.output import Output, OutputFile
 from tokenmill.exchange.registry import FORMATS
@@ -54,10 +55,8 @@ def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], argu
     return export_files(data, arguments)
 
 
-def export_files(
-    data: Any, arguments: ExportArguments, advanced: Callable[[int], None] = lambda nbytes: None
-) -> Exported:
-    """The same; `advanced` gets the number of bytes as they are written."""
+def export_files(data: Any, arguments: ExportArguments, report: Report | None = None) -> Exported:
+    """The same; `report` is told how many bytes are written, of about how many."""
     format = FORMATS[arguments.format]
     parts = _parts(data, arguments)
     _check_kinds(format, parts, arguments)
@@ -67,7 +66,7 @@ def export_files(
     files = [*files, *_tokenizer_files(store)]
     facts = {"format": format.name, **_facts(parts, store)}
     folder = Path(arguments.path)
-    with naming_files(), Output(folder, advanced) as output:
+    with naming_files(), Output(folder, report) as output:
         before = format.name if output.receipt is None else output.receipt["facts"].get("format")
         if before != format.name:
             raise UsageError(f"{folder} holds an export in the format {before}: choose another folder, or remove it")

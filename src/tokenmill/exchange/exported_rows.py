@@ -34,6 +34,11 @@ def row_dtype(view: View, name: str) -> np.dtype[Any]:
     return np.dtype("int8" if "mask" in name else str(view.row_format.dtype))
 
 
+def row_bytes(view: View) -> int:
+    """The bytes of the arrays of a row."""
+    return view.seq_len * sum(row_dtype(view, name).itemsize for name in view.row_format.fields)
+
+
 def row_key(view: View, first: int, stop: int) -> list[Any]:
     """What the bytes of some rows depend on."""
     return [view.fingerprint, list(view.row_format.fields), str(view.row_format.dtype), first, stop]

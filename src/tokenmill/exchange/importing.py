@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
-from tokenmill.documents import Tokens
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
+from tokenmill.exchange.amount_done import AmountDone, Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
+from tokenmill.exchange.imported_shards import ImportedShards
 from tokenmill.exchange.output import check_whole, read_receipt
 from tokenmill.exchange.registry import FORMATS, recognize
 from tokenmill.io import disk
@@ -30,7 +30,6 @@ from tokenmill.option_types import option_name
 from tokenmill.options import ImportArguments
 from tokenmill.store.columns import ID_DTYPES, columns_with, is_count
 from tokenmill.store.manifest import TOKENIZER_KEYS, Manifest
-from tokenmill.store.shard import ShardWriter
 from tokenmill.store.store import Store
 
 IMPORTED = "imported"  # in the place of an engine
@@ -55,6 +54,11 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
     vocabulary. Ids keep their order; nothing is left out. An export of tokenmill becomes the store it was, with the same
     fingerprint. The same import again finds that the store is there already.
     """
+    return import_files(source, arguments)
+
+
+def import_files(source: str | Path, arguments: ImportArguments, report: Report | None = None) -> Store:
+    """The same; `report` is told how many bytes are read, of how many."""
     path, folder = Path(source), Path(arguments.out)
     with naming_files(), ExitStack() as stack:
         with _blaming(path):
@@ -70,7 +74,7 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
             return Store(folder, published)
         stack.enter_context(build_lock(folder))
         try:
-            return plan.run(folder)
+            return plan.run(folder, report)
         except BaseException:
             disk.remove_tree(folder)
             raise
@@ -192,13 +196,16 @@ class _Plan:
         fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
         return [arguments.dtype, self.eos, arguments.shard_tokens, fingerprint]
 
-    def run(self, folder: Path) -> Store:
+    def run(self, folder: Path, report: Report | None) -> Store:
         counts = self.exported.get("shard_documents")
         self._first_manifest(-1).write(folder)  # so that an interrupted import is recognised
-        writer = _Shards(folder / "shards", self.dtype, self.arguments.shard_tokens, counts)
+        writer = ImportedShards(folder / "shards", self.dtype, self.arguments.shard_tokens, counts)
+        sizes = [_size(file) for file in self.files]
+        amount = AmountDone(sum(sizes), report)
         largest = -1
         try:
-            for file in self.files:
+            for file, size in zip(self.files, sizes, strict=True):
+                part = amount.part(size)
                 with _blaming(file):
                     found = self.format.read(file, self.arguments.dtype)
                 if not found.has_borders and self.eos is None:
@@ -210,7 +217,9 @@ class _Plan:
                 for ids, ends in _documents(file, found, self.eos):
                     largest = max(largest, self._check(file, ids, writer.tokens))
                     writer.add(ids.astype(self.dtype, copy=False), ends)
+                    part.advance(ids.nbytes)
                 writer.end()
+                part.finish()
             entries = writer.finish()
             self._check_totals(entries)
         except BaseException:
@@ -270,7 +279,7 @@ class _Plan:
             },
             tokenizer=self._facts(largest),
             columns=columns_with(self.dtype),
-            source_bytes=sum(file.stat().st_size for file in self.files if file.is_file()),
+            source_bytes=sum(map(_size, self.files)),
         )
 
     def _facts(self, largest: int) -> dict[str, Any]:
@@ -292,6 +301,11 @@ class _Plan:
             "eos_token": None,
             "bos_token": None,
         }
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file; of a prefix, those of its ids."""
+    return (path if path.is_file() else path.with_name(path.name + ".bin")).stat().st_size
 
 
 def _identity(path: Path) -> list[int]:
@@ -320,116 +334,3 @@ def _documents(file: Path, found: Found, eos: int | None) -> Iterator[tuple[npt.
         if (block.lengths < 0).any() or int(block.lengths.sum()) != len(block.ids):
             raise InputError(f"{file}: the lengths of its documents are not those of its ids; it is damaged")
         yield block.ids, np.cumsum(block.lengths)
-
-
-class _Shards:
-    """Writes documents into shards of about `size` tokens, or of the given numbers of documents."""
-
-    def __init__(self, folder: Path, dtype: np.dtype[Any], size: int, counts: list[int] | None) -> None:
-        self._folder, self._dtype, self._size = folder, dtype, size
-        self._counts = list(counts) if counts is not None else None
-        self._writer: ShardWriter | None = None
-        self._pieces: list[tuple[str, int, int]] = []  # of the shard: file, documents, tokens
-        self._committer = ThreadPoolExecutor(1)
-        self._commits: list[Future[ShardEntry]] = []
-        self._file, self._is_open = "", False
-        self.tokens = 0  # of the file so far
-
-    def begin(self, file: str) -> None:
-        self._file, self.tokens = file, 0
-
-    def add(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
-        self.tokens += len(ids)
-        while len(ids) or len(ends):
-            self._commit_empty()
-            writer = self._current()
-            count = self._fitting(writer, ends)
-            stop = (
-                int(ends[count - 1]) if count and (count < len(ends) or self._fills(writer, ends, count)) else len(ids)
-            )
-            self._append(writer, ids[:stop], ends[:count])
-            self._is_open = len(ids[:stop]) > (int(ends[count - 1]) if count else 0) or (not count and self._is_open)
-            ids, ends = ids[stop:], ends[count:] - stop
-            if not self._is_open and self._is_full(writer):
-                self._commit()
-
-    def end(self) -> None:
-        """The file ends, and with it a document that has not ended yet."""
-        if self._is_open:
-            writer = self._current()
-            self._append(writer, np.empty(0, self._dtype), np.zeros(1, np.int64))
-            self._is_open = False
-            if self._is_full(writer):
-                self._commit()
-
-    def finish(self) -> list[ShardEntry]:
-        if self._writer is not None:
-            self._commit()
-        self._commit_empty()
-        self._committer.shutdown()
-        return [commit.result() for commit in self._commits]
-
-    def discard(self) -> None:
-        self._committer.shutdown(cancel_futures=True)
-        if self._writer is not None:
-            self._writer.discard()
-
-    def _commit_empty(self) -> None:
-        """Shards without a document, all of whose rows were left out, are part of what a store was."""
-        while self._counts and not self._counts[0] and self._writer is None:
-            self._current()
-            self._commit()
-
-    def _current(self) -> ShardWriter:
-        if self._writer is None:
-            self._writer = ShardWriter(
-                self._folder, digest(canonical(["import", len(self._commits)]))[:24], self._dtype
-            )
-        return self._writer
-
-    def _fitting(self, writer: ShardWriter, ends: npt.NDArray[np.int64]) -> int:
-        """How many of these documents go into the shard."""
-        if self._counts:
-            return min(len(ends), self._counts[0] - writer.documents)
-        room = self._size - writer.tokens
-        return min(len(ends), int(ends.searchsorted(room, "left")) + 1)
-
-    def _fills(self, writer: ShardWriter, ends: npt.NDArray[np.int64], count: int) -> bool:
-        if self._counts:
-            return writer.documents + count >= self._counts[0]
-        return writer.tokens + int(ends[count - 1]) >= self._size
-
-    def _is_full(self, writer: ShardWriter) -> bool:
-        return writer.documents >= self._counts[0] if self._counts else writer.tokens >= self._size
-
-    def _append(self, writer: ShardWriter, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
-        writer.append(Tokens(ids, ends))
-        if self._pieces and self._pieces[-1][0] == self._file:
-            _, documents, tokens = self._pieces.pop()
-        else:
-            documents = tokens = 0
-        self._pieces.append((self._file, documents + len(ends), tokens + len(ids)))
-
-    def _commit(self) -> None:
-        """Make the shard durable in another thread, while the next one is written."""
-        assert self._writer is not None
-        if self._counts:
-            self._counts.pop(0)
-        number, writer, pieces = len(self._commits), self._writer, self._pieces
-        if number:
-            self._commits[-1].result()
-        self._commits.append(self._committer.submit(_committed, number, writer, pieces))
-        self._writer, self._pieces = None, []
-
-
-def _committed(number: int, writer: ShardWriter, pieces: list[tuple[str, int, int]]) -> ShardEntry:
-    content = digest(canonical([number, writer.finish()]))
-    facts: dict[str, Any] = {
-        "text_bytes": 0,
-        "pieces": [
-            {"content": content, "rows": documents, "documents": documents, "tokens": tokens, "text_bytes": 0}
-            for _, documents, tokens in pieces
-        ],
-    }
-    receipt = writer.commit(content[:24], **facts)
-    return ShardEntry(content[:24], [file for file, _, _ in pieces], receipt)

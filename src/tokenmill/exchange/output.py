@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.amount_done import AmountDone, PartDone, Report
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, replacing, write_atomically, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
@@ -44,11 +45,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file to write. `key` is all that its bytes depend on, as JSON values."""
+    """A file to write. `key` is all that its bytes depend on, as JSON values. `size` is about how many bytes it gets."""
 
     name: str
     key: Any
     write: Callable[[BinaryIO], None]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ class _Hashing:
 class Output:
     """The folder of an export. Use it as a context manager: it holds the lock of the folder."""
 
-    def __init__(self, folder: Path, advanced: Callable[[int], None] = lambda nbytes: None) -> None:
-        self.folder, self._advanced = folder, advanced
+    def __init__(self, folder: Path, report: Report | None = None) -> None:
+        self.folder, self._report = folder, report
         self._lock = build_lock(folder)
         self._is_stopping = False
 
@@ -197,7 +199,11 @@ class Output:
         threads = max(1, min(len(files), os.cpu_count() or 1, MOST_THREADS))
         pool = ThreadPoolExecutor(threads)
         try:
-            running = {pool.submit(self._write_one, file.name, _key(file), file.write): file for file in files}
+            amount = AmountDone(sum(file.size for file in files), self._report)
+            running = {
+                pool.submit(self._write_one, file.name, _key(file), file.write, amount.part(file.size)): file
+                for file in files
+            }
             while running:
                 done, _ = wait(running, return_when=FIRST_EXCEPTION, timeout=0.5)
                 for future in done:
@@ -211,18 +217,26 @@ class Output:
             pool.shutdown(cancel_futures=True)
         return written
 
-    def _count(self, nbytes: int) -> None:
-        if self._is_stopping:
-            raise InterruptedError("another file failed, or the export was stopped")
-        self._advanced(nbytes)
+    def _counter(self, part: PartDone | None) -> Callable[[int], None]:
+        def count(nbytes: int) -> None:
+            if self._is_stopping:
+                raise InterruptedError("another file failed, or the export was stopped")
+            if part is not None:
+                part.advance(nbytes)
 
-    def _write_one(self, name: str, key: str, write: Callable[[BinaryIO], None]) -> Written:
+        return count
+
+    def _write_one(
+        self, name: str, key: str, write: Callable[[BinaryIO], None], part: PartDone | None = None
+    ) -> Written:
         path = self._inside(name)
         with writing(path):
             disk.make_folder(path.parent)
         with replacing(path) as raw:
-            out = _Hashing(raw, self._count)
+            out = _Hashing(raw, self._counter(part))
             write(out)  # type: ignore[arg-type]
+        if part is not None:
+            part.finish()
         return Written(out.size, out.checksum(), key, os.stat(path).st_mtime_ns)
 
 

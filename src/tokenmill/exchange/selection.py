@@ -70,6 +70,11 @@ class Selection:
         around = [manifest.tokenizer["fingerprint"], manifest.options["bos"], manifest.options["eos"], manifest.dtype]
         return [*around, [split.key(self.store) for split in self.splits]]
 
+    def tokens_in(self, first: int, stop: int) -> int:
+        """The tokens of the documents [first, stop), which are those of whole shards."""
+        counts = zip(self._document_ends, self.shard_counts, strict=True)
+        return sum(tokens for end, (_, tokens) in counts if first < end <= stop)
+
     def key_of(self, first: int, stop: int) -> list[Any]:
         """The same for the documents [first, stop) alone: the shards they are in, and where they are in these."""
         low, high = self._shard_of(first), self._shard_of(max(first, stop - 1))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import row_key, row_ranges
+from tokenmill.exchange.exported_rows import row_bytes, row_key, row_ranges
 from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Block, Selection
@@ -110,6 +110,13 @@ def file_ranges(selection: Selection, tokens: int) -> list[tuple[int, int]]:
     return ranges
 
 
+def size_of(part: Part, first: int, stop: int, dtype: np.dtype[Any]) -> int:
+    """About how many bytes the documents [first, stop) of a part have with ids of this dtype, or the rows in their own."""
+    if isinstance(part, Selection):
+        return part.tokens_in(first, stop) * dtype.itemsize
+    return (stop - first) * row_bytes(part)
+
+
 def key_of(part: Part, first: int, stop: int) -> list[Any]:
     """What the bytes of the documents or rows [first, stop) of a part depend on."""
     return part.key_of(first, stop) if isinstance(part, Selection) else row_key(part, first, stop)
@@ -127,7 +134,8 @@ def write_ids(
 def ids_file(name: str, format: str, part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> OutputFile:
     """A file with the ids of the documents [first, stop), and nothing else."""
     key = [format, dtype.name, part.key_of(first, stop)]
-    return OutputFile(name, key, lambda out: write_ids(out, part, dtype, first, stop))
+    size = size_of(part, first, stop, dtype)
+    return OutputFile(name, key, lambda out: write_ids(out, part, dtype, first, stop), size)
 
 
 def constant_file(name: str, key: Any, body: bytes) -> IndexFile:

@@ -20,6 +20,7 @@ from tokenmill.exchange.formats.base import (
     index_folders,
     plain_name,
     put,
+    size_of,
     write_ids,
 )
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
@@ -45,7 +46,8 @@ class LitDataFormat(ExchangeFormat):
             names = [f"chunk-0-{number}.bin" for number in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
                 key = [self.name, dtype.name, part.key_of(first, stop)]
-                data.append(OutputFile(folder + path, key, _chunk_writer(part, dtype, first, stop)))
+                size = size_of(part, first, stop, dtype)
+                data.append(OutputFile(folder + path, key, _chunk_writer(part, dtype, first, stop), size))
             key = [self.name, dtype.name, part.key_of(0, part.documents), names]
             indexes.append(IndexFile(folder + INDEX, key, _index_writer(folder, names, ranges, dtype)))
         return data, indexes

@@ -10,7 +10,17 @@ import numpy as np
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, in_order, put, write_ids
+from tokenmill.exchange.formats.base import (
+    ExchangeFormat,
+    Files,
+    Found,
+    Job,
+    flat_blocks,
+    in_order,
+    put,
+    size_of,
+    write_ids,
+)
 from tokenmill.exchange.output import OutputFile
 from tokenmill.exchange.selection import Selection
 from tokenmill.option_types import option_name
@@ -32,7 +42,8 @@ class LlmcFormat(ExchangeFormat):
         for name, part in job.selections().items():
             for number, (first, stop) in enumerate(job.ranges(part, TOKENS_PER_FILE)):
                 key = [self.name, magic, part.key_of(first, stop)]
-                files.append(OutputFile(f"tokens_{name}_{number:06d}.bin", key, _writer(part, first, stop, magic)))
+                path, size = f"tokens_{name}_{number:06d}.bin", size_of(part, first, stop, np.dtype(KINDS[magic][1]))
+                files.append(OutputFile(path, key, _writer(part, first, stop, magic), size))
         return files, []
 
     def recognizes(self, path: Path) -> bool:

@@ -24,6 +24,7 @@ from tokenmill.exchange.formats.base import (
     key_of,
     plain_name,
     put,
+    size_of,
 )
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
@@ -55,7 +56,8 @@ class MdsFormat(ExchangeFormat):
                 writer = _rows_writer(part, facts)
             names = [f"shard.{number:05d}.mds" for number in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
-                data.append(OutputFile(folder + path, [self.name, facts, key(first, stop)], writer(first, stop)))
+                size = size_of(part, first, stop, dtype)
+                data.append(OutputFile(folder + path, [self.name, facts, key(first, stop)], writer(first, stop), size))
             whole = [self.name, facts, key(0, ranges[-1][1]), names]
             indexes.append(IndexFile(folder + INDEX, whole, _index(folder, names, ranges, facts)))
         return data, indexes

@@ -29,6 +29,7 @@ from tokenmill.exchange.formats.base import (
     key_of,
     narrowed,
     plain_name,
+    size_of,
 )
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
@@ -44,6 +45,7 @@ class TableFormat(ExchangeFormat):
     """Lists of ids in a column `input_ids`, as int32; for rows the columns of the view, in its dtype."""
 
     takes = ("documents", "rows")
+    compression = 1.0  # about how many bytes are written for one
 
     @abstractmethod
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
@@ -70,7 +72,8 @@ class TableFormat(ExchangeFormat):
             schema, ranges = _schema(part), job.ranges(part, TOKENS_PER_FILE)
             names = [self.name_of(name, i, len(ranges), is_only=is_only) for i in range(len(ranges))]
             for path, (first, stop) in zip(names, ranges, strict=True):
-                data.append(OutputFile(path, [self.name, *key_of(part, first, stop)], self._writer(part, first, stop)))
+                key, size = [self.name, *key_of(part, first, stop)], size_of(part, first, stop, np.dtype(np.int32))
+                data.append(OutputFile(path, key, self._writer(part, first, stop), int(size * self.compression)))
             indexes += self.indexes(name, names, schema, key_of(part, 0, ranges[-1][1]), is_only=is_only)
 
         return data, [facts_file(METADATA, facts), *indexes]
@@ -90,6 +93,7 @@ class ParquetFiles(TableFormat):
     """Files that `datasets.load_dataset`, polars and the rest read: data/train-00000-of-00004.parquet."""
 
     name = "parquet"
+    compression = 0.5
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
         return f"data/{part}-{number:05d}-of-{count:05d}.parquet"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import row_key
+from tokenmill.exchange.exported_rows import row_bytes, row_key
 from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, in_order, put
 from tokenmill.exchange.output import OutputFile
@@ -42,10 +42,8 @@ class TensorFormat(ExchangeFormat):
             facts["splits"][name] = {"rows": ranges[-1][1], "seq_len": view.seq_len, "files": len(ranges)}
             for number, (first, stop) in enumerate(ranges):
                 key = [self.name, *row_key(view, first, stop)]
-                data.append(
-                    OutputFile(f"{folder}chunk_{number:05d}.{self.suffix}", key, self._writer(view, first, stop))
-                )
-
+                path, size = f"{folder}chunk_{number:05d}.{self.suffix}", (stop - first) * row_bytes(view)
+                data.append(OutputFile(path, key, self._writer(view, first, stop), size))
         return data, [facts_file("metadata.json", facts)]
 
     def _writer(self, view: View, first: int, stop: int) -> Callable[[BinaryIO], None]:
