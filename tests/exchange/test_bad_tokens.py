@@ -188,6 +188,7 @@ def test_negative_ids(tmp_path):
     [
         ({"text": ["a"]}, "no column input_ids; it has text"),
         ({"input_ids": ["a"]}, "a column of string"),
+        ({"input_ids": [[True]]}, "a column of list<"),
         ({"input_ids": [[1.5]]}, "a column of list<"),
         ({"input_ids": [[1], None]}, "a null in input_ids"),
         ({"input_ids": [[1, None]]}, "a null in input_ids"),

@@ -20,8 +20,10 @@ from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageErr
 from tokenmill.exchange.amount_done import AmountDone, Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
 from tokenmill.exchange.imported_shards import ImportedShards
+from tokenmill.exchange.other_columns import MASK
 from tokenmill.exchange.output import check_whole, read_receipt
 from tokenmill.exchange.registry import FORMATS, recognize
+from tokenmill.formatting import some
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
@@ -74,10 +76,17 @@ def import_files(source: str | Path, arguments: ImportArguments, report: Report 
             return Store(folder, published)
         stack.enter_context(build_lock(folder))
         try:
-            return plan.run(folder, report)
+            store = plan.run(folder, report)
         except BaseException:
             disk.remove_tree(folder)
             raise
+    if plan.unkept_labels:
+        warnings.warn(
+            f"{path}: the labels of {some(plan.unkept_labels, 'document')} differ from input_ids and are not kept:"
+            " a store holds token ids only",
+            stacklevel=4,
+        )
+    return store
 
 
 @contextmanager
@@ -97,6 +106,7 @@ class _Plan:
 
     def __init__(self, path: Path, arguments: ImportArguments) -> None:
         self.path, self.arguments = path, arguments
+        self.unkept_labels = 0  # documents
         receipt = read_receipt(path) if path.is_dir() else None
         self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
         self.format = self._format()
@@ -145,9 +155,10 @@ class _Plan:
         if not is_right:
             raise InputError(f"{self.path}: what the export says about its store is not true; export it again")
         if any("rows" in part for part in facts["splits"].values()):
-            warnings.warn(
-                f"{self.path} holds packed rows: padding becomes tokens, and documents end at eos", stacklevel=6
-            )
+            documents = "padding becomes tokens, and documents end at eos"
+            if self.format.keeps_borders:
+                documents = f"each becomes a document, and padding becomes tokens unless there is an {MASK}"
+            warnings.warn(f"{self.path} holds packed rows: {documents}", stacklevel=6)
 
     def _tokenizer(self) -> Tokenizer | None:
         given: Any = self.arguments.tokenizer
@@ -220,6 +231,7 @@ class _Plan:
                     part.advance(ids.nbytes)
                 writer.end()
                 part.finish()
+                self.unkept_labels += found.unkept_labels.documents
             entries = writer.finish()
             self._check_totals(entries)
         except BaseException:

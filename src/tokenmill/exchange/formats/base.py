@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import row_bytes, row_key, row_ranges
 from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
+from tokenmill.exchange.other_columns import UnkeptLabels
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Block, Selection
 from tokenmill.options import ExportOptions
@@ -65,12 +66,13 @@ Files = tuple[list[OutputFile], list[IndexFile]]
 class Found:
     """Tokens in another format: the dtype of the ids, and blocks of documents in order.
 
-    Without borders the blocks are parts of the file, and documents end at eos.
+    Without borders the blocks are parts of the file, and documents end at eos. Labels are counted while blocks are read.
     """
 
     dtype: np.dtype[Any]
     blocks: Iterator[Block]
     has_borders: bool
+    unkept_labels: UnkeptLabels = field(default_factory=UnkeptLabels)
 
 
 class ExchangeFormat(ABC):

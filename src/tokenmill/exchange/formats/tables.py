@@ -31,6 +31,7 @@ from tokenmill.exchange.formats.base import (
     plain_name,
     size_of,
 )
+from tokenmill.exchange.other_columns import LABELS, MASK, UnkeptLabels, count_differing, without_padding
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
 from tokenmill.io.atomic import canonical, digest
@@ -86,7 +87,9 @@ class TableFormat(ExchangeFormat):
         """The batches of a file."""
 
     def read(self, path: Path, dtype: str | None) -> Found:
-        return Found(np.dtype(dtype or "uint32"), _blocks(path, self.tables(path)), has_borders=True)
+        unkept = UnkeptLabels()
+        blocks = _blocks(path, self.tables(path), unkept)
+        return Found(np.dtype(dtype or "uint32"), blocks, has_borders=True, unkept_labels=unkept)
 
 
 class ParquetFiles(TableFormat):
@@ -112,7 +115,8 @@ class ParquetFiles(TableFormat):
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(path)
         rows = max(1, BLOCK_TOKENS * file.metadata.num_rows // max(1, _id_count(file)))
-        yield from file.iter_batches(rows, columns=[IDS] if IDS in file.schema_arrow.names else None, use_threads=False)
+        names = [name for name in (IDS, MASK, LABELS) if name in file.schema_arrow.names]
+        yield from file.iter_batches(rows, columns=names if IDS in names else None, use_threads=False)
 
 
 class ArrowFiles(TableFormat):
@@ -263,26 +267,55 @@ def _id_count(file: pq.ParquetFile) -> int:
     return sum(int(group.total_byte_size) for group in groups) // 4
 
 
-def _blocks(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
-    """The documents in the column `input_ids`."""
+def _blocks(path: Path, batches: Iterator[pa.RecordBatch], unkept: UnkeptLabels) -> Iterator[Block]:
+    """The documents in the column `input_ids`, without what `attention_mask` says is padding."""
     try:
         for batch in batches:
-            if batch.schema.names.count(IDS) > 1:
+            names = batch.schema.names
+            if names.count(IDS) > 1:
                 raise InputError(f"{path} has several columns {IDS}")
-            if IDS not in batch.schema.names:
-                raise InputError(f"{path} has no column {IDS}; it has {', '.join(batch.schema.names)}")
-            column = batch.column(IDS)
-            if not _is_list(column.type) or not pa.types.is_integer(column.type.value_type):
-                raise InputError(f"{path}: {IDS} is a column of {column.type}, not of lists of whole numbers")
-            column.validate(full=True)  # so that forged offsets lead nowhere
-            if column.null_count or column.flatten().null_count:
-                raise InputError(f"{path}: a null in {IDS}, where there should be ids")
-            lengths = np.asarray(pc.list_value_length(column).to_numpy(zero_copy_only=False), np.int64)
-            yield Block(column.flatten().to_numpy(zero_copy_only=False), lengths)
+            if IDS not in names:
+                raise InputError(f"{path} has no column {IDS}; it has {', '.join(names)}")
+            block = _column(path, batch, IDS)
+            kept, stays = without_padding(path, block, _column(path, batch, MASK) if MASK in names else None)
+            if LABELS in names:
+                labels = _labels(batch.column(LABELS))
+                unkept.documents += len(batch) if labels is None else count_differing(block, labels, stays)
+            yield kept
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _column(path: Path, batch: pa.RecordBatch, name: str) -> Block:
+    """A column of lists of whole numbers, none of them null."""
+    column = batch.column(name)
+    if not _holds_numbers(column.type) or (name == IDS and pa.types.is_boolean(column.type.value_type)):
+        raise InputError(f"{path}: {name} is a column of {column.type}, not of lists of whole numbers")
+    column.validate(full=True)  # so that forged offsets lead nowhere
+    if column.null_count or column.flatten().null_count:
+        raise InputError(f"{path}: a null in {name}, where there should be {'ids' if name == IDS else 'numbers'}")
+    return _flat(column)
+
+
+def _labels(column: pa.Array) -> Block | None:
+    """Labels of positions, with -1 as the length of a null; None if they are labels of something else."""
+    if not _holds_numbers(column.type):
+        return None
+    column.validate(full=True)
+    return _flat(column)
+
+
+def _flat(column: pa.Array) -> Block:
+    values = column.flatten()
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    values = pc.fill_null(values, -1) if values.null_count else values
+    return Block(values.to_numpy(zero_copy_only=False), np.asarray(lengths, np.int64))
+
+
+def _holds_numbers(kind: pa.DataType) -> bool:
+    return _is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type))
 
 
 def _is_list(kind: pa.DataType) -> bool:
