@@ -97,7 +97,7 @@ $(LITDATA_STAMP):
 
 # What exports are read with, and what writes what is imported.
 $(FORMAT_STAMP):
-	for each in megatron:megatron-core==$(MEGATRON) mds:mosaicml-streaming==$(MOSAIC) litdata:litdata==$(LITDATA) "datatrove:datatrove==$(DATATROVE) tokenizers"; do \
+	for each in megatron:megatron-core==$(MEGATRON) mds:mosaicml-streaming==$(MOSAIC) "litdata:litdata==$(LITDATA) zstd" "datatrove:datatrove==$(DATATROVE) tokenizers"; do \
 	  $(PYTHON) -m venv .bench/formats/$${each%%:*} && \
 	  .bench/formats/$${each%%:*}/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy $${each#*:} || exit 1; \
 	done

@@ -23,6 +23,7 @@ from tokenmill.demo_data import demo_globs, demo_tokenizer
 from tokenmill.testing.exchange import make_store, some_documents
 
 PEERS = ("megatron", "mds", "litdata", "datatrove")
+VARIANTS = {"mds": ("mds_zstd", "mds_columns"), "litdata": ("litdata_zstd",)}  # that only imports know
 BLOCK = 512
 CUTS_BLOCKS = (
     "litdata",
@@ -60,14 +61,16 @@ def compare(environments: Path, format: str, store: tm.Store, work: Path) -> lis
     read = json.loads(peer(environments, format, "read", format, work / "out").splitlines()[-1])
     np.save(work / "ids.npy", np.concatenate(list(store)))
     np.save(work / "ends.npy", store.stream_ends)
-    (work / "theirs").mkdir()
-    vocab_size = store.tokenizer.vocab_size
-    peer(environments, format, "write", format, work / "ids.npy", work / "ends.npy", work / "theirs", vocab_size)
-    back = tm.import_tokens(work / "theirs", work / "back", eos=store.tokenizer.eos_id)
-    return [
-        (f"{format} reads the export", read == expected(store, format)),
-        (f"the import of what {format} wrote", digest(list(back)) == digest(list(store))),
-    ]
+    results = [(f"{format} reads the export", read == expected(store, format))]
+    for name in (format, *VARIANTS.get(format, ())):
+        (theirs := work / name).mkdir()
+        vocab_size = store.tokenizer.vocab_size
+        peer(environments, format, "write", name, work / "ids.npy", work / "ends.npy", theirs, vocab_size)
+        back = tm.import_tokens(theirs, work / f"{name}-store", eos=store.tokenizer.eos_id)
+        results.append(
+            (f"the import of what {name.replace('_', ' with ')} wrote", digest(list(back)) == digest(list(store)))
+        )
+    return results
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """Tokens read and written by the libraries that formats come from. Run by `format_conformance.py`, with each library's Python.
 
 python format_peers.py read FORMAT FOLDER: prints the number of documents, and a digest of their ids
-python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes them with the library, prints the seconds
+python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes them with the library, prints the seconds;
+    FORMAT may have a variant, such as mds_zstd
 """
 
 from __future__ import annotations
@@ -57,11 +58,25 @@ def read_mds(folder: Path) -> Iterable[Any]:
     return (found[i]["tokens"] for i in range(len(found)))
 
 
-def write_mds(documents: list[Any], folder: Path, vocab_size: int) -> None:
+def write_mds(documents: list[Any], folder: Path, vocab_size: int, compression: str | None = None) -> None:
     kind = "uint16" if vocab_size <= 1 << 16 else "int32"
-    with mosaic().MDSWriter(out=str(folder), columns={"tokens": f"ndarray:{kind}"}, size_limit=1 << 16) as writer:
+    columns = {"tokens": f"ndarray:{kind}"}
+    with mosaic().MDSWriter(out=str(folder), columns=columns, compression=compression, size_limit=1 << 16) as writer:
         for ids in documents:
             writer.write({"tokens": ids.astype(kind)})
+
+
+def write_mds_zstd(documents: list[Any], folder: Path, vocab_size: int) -> None:
+    write_mds(documents, folder, vocab_size, "zstd")
+
+
+def write_mds_columns(documents: list[Any], folder: Path, vocab_size: int) -> None:
+    """Beside the ids a text, a number and another array."""
+    columns = {"a": "str", "input_ids": "ndarray:int64", "n": "int", "scores": "ndarray:float32"}
+    with mosaic().MDSWriter(out=str(folder), columns=columns, compression="zstd:7", size_limit=1 << 16) as writer:
+        for i, ids in enumerate(documents):
+            scores = np.ones(1 + i % 300, np.float32)
+            writer.write({"a": "x" * (i % 50), "input_ids": ids.astype(np.int64), "n": i, "scores": scores})
 
 
 def mosaic() -> Any:
@@ -81,16 +96,20 @@ def read_litdata(folder: Path) -> Iterable[Any]:
     return (found[i] for i in range(len(found)))
 
 
-def write_litdata(documents: list[Any], folder: Path, vocab_size: int) -> None:
+def write_litdata(documents: list[Any], folder: Path, vocab_size: int, **options: str) -> None:
     import torch
     from litdata.streaming.cache import Cache
     from litdata.streaming.item_loader import TokensLoader
 
-    cache = Cache(str(folder), chunk_bytes=1 << 16, item_loader=TokensLoader(BLOCK))
+    cache = Cache(str(folder), chunk_bytes=1 << 16, item_loader=TokensLoader(BLOCK), **options)
     for i, ids in enumerate(documents):
         cache[i] = torch.from_numpy(ids.astype(np.int32))
     cache.done()
     cache.merge()
+
+
+def write_litdata_zstd(documents: list[Any], folder: Path, vocab_size: int) -> None:
+    write_litdata(documents, folder, vocab_size, compression="zstd", compression_level="chunk")
 
 
 def read_datatrove(folder: Path) -> Iterable[Any]:
@@ -122,7 +141,8 @@ def main() -> None:
         return
     ids, ends, folder, vocab_size = np.load(rest[0]), np.load(rest[1]), Path(rest[2]), int(rest[3])
     documents, write = np.split(ids, ends[:-1]), globals()[f"write_{format}"]
-    import_module(LIBRARIES[format]) if format != "mds" else mosaic()
+    library = LIBRARIES.get(format.partition("_")[0])
+    mosaic() if library is None else import_module(library)
     began = time.perf_counter()
     write(documents, folder, vocab_size)
     print(time.perf_counter() - began)

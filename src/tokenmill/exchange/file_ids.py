@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokenmill.errors import InputError
 
+ZSTD = "zstd"  # the compression that is read
+STEP_BYTES = 1 << 24  # unpacked together
+LARGEST = 1 << 32  # bytes of a shard: its offsets have 32 bits
 READ_TOKENS = 1 << 18  # read together; they and what is computed from them stay in the cache of a core
 
 
@@ -48,3 +52,63 @@ class FileIds:
         if len(values) != max(0, stop - start):
             raise InputError(f"{self._path} became shorter while it was read")
         return values
+
+
+class UnpackedBytes:
+    """The bytes of a compressed file, of which an index says how many there are. Slices must be asked for front to back.
+
+    Raises InputError as soon as they are fewer, and with the last slice if they are more: no more than that is ever unpacked.
+    """
+
+    def __init__(self, path: Path, codec: str, size: int) -> None:
+        self._path, self._size, self._at = path, size, 0
+        if not 0 <= size < LARGEST:
+            raise InputError(f"{path}: its index says that it has {size:,} bytes, which no such file has")
+        try:
+            self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), codec)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: slice) -> npt.NDArray[Any]:
+        start, stop, _ = index.indices(self._size)
+        assert start >= self._at, "slices of a compressed file are read front to back"
+        while self._at < start:
+            self._read(min(STEP_BYTES, start - self._at))
+        values = self._read(max(0, stop - start))
+        if self._at == self._size and len(self._unpacked(1)):
+            raise InputError(f"{self._path}: unpacked it has more than the {self._size:,} bytes that its index says")
+        return values
+
+    def _read(self, nbytes: int) -> npt.NDArray[Any]:
+        parts, left = [], nbytes
+        while left:
+            parts.append(
+                self._unpacked(min(STEP_BYTES, left))
+            )  # memory is taken for what is there, not for what is said
+            self._at, left = self._at + len(parts[-1]), left - len(parts[-1])
+            if not parts[-1]:
+                raise InputError(
+                    f"{self._path}: unpacked it has {self._at:,} bytes where its index says {self._size:,}; it is damaged"
+                )
+        return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8)
+
+    def _unpacked(self, nbytes: int) -> bytes:
+        try:
+            return bytes(self._stream.read(nbytes))
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self._path}: {str(error)[:200]}") from error
+
+
+class UnpackedIds:
+    """The ids in a compressed file from some byte on, read front to back."""
+
+    def __init__(self, raw: UnpackedBytes, dtype: npt.DTypeLike, start: int) -> None:
+        self._raw, self._start, self.dtype = raw, start, np.dtype(dtype).newbyteorder("<")
+
+    def __getitem__(self, index: slice) -> npt.NDArray[Any]:
+        width = self.dtype.itemsize
+        raw = self._raw[self._start + index.start * width : self._start + index.stop * width]
+        return raw.view(self.dtype)

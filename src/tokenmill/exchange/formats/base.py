@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import row_bytes, row_key, row_ranges
-from tokenmill.exchange.file_ids import READ_TOKENS, FileIds
+from tokenmill.exchange.file_ids import READ_TOKENS, FileIds, UnpackedIds
 from tokenmill.exchange.other_columns import UnkeptLabels
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import Block, Selection
@@ -205,7 +205,7 @@ def flat_blocks(ids: FileIds | npt.NDArray[Any]) -> Iterator[Block]:
         yield Block(part, np.array([len(part)]))
 
 
-def cut(ids: FileIds, ends: npt.NDArray[np.int64]) -> Iterator[Block]:
+def cut(ids: FileIds | UnpackedIds, ends: npt.NDArray[np.int64]) -> Iterator[Block]:
     """Documents that end at `ends` in a flat file, in blocks."""
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if len(ends) else ends
     low = 0

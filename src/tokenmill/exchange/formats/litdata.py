@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.file_ids import ZSTD, FileIds, UnpackedBytes, UnpackedIds
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -71,21 +71,34 @@ class LitDataFormat(ExchangeFormat):
             raise InputError(f"{path.parent / INDEX} is missing or not an index of litData")
         chunks, config = index
         chunk = next((each for each in chunks if each["filename"] == path.name), None)
-        if chunk is None or config.get("compression"):
-            raise InputError(f"{path}: it is compressed, or {INDEX} does not list it; such chunks cannot be read")
+        if chunk is None:
+            raise InputError(f"{path}: {INDEX} does not list it")
         kind = np.dtype(_dtype_in(path, config))
-        head = FileIds(path, "<u4", stop=8)[:]
-        items = int(head[0]) if len(head) == 2 else -1
-        offsets = FileIds(path, "<u4", 4, stop=4 + 4 * (items + 1))[:] if items >= 0 else head
-        size = path.stat().st_size
-        if items < 0 or len(offsets) != items + 1 or int(offsets[0]) != 8 + 4 * items or int(offsets[-1]) != size:
+        raw = _bytes_of(path, chunk, config)
+        size = len(raw)
+        items = int(raw[:4].view("<u4")[0]) if size >= 8 else -1
+        start = 8 + 4 * items
+        offsets = raw[4:start].view("<u4") if items >= 0 and start <= size else np.empty(0, np.uint32)
+        if not len(offsets) or int(offsets[0]) != start or int(offsets[-1]) != size:
             raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
         bounds = offsets.astype(np.int64)
         lengths = bounds[1:] - bounds[:-1]
         if (lengths < 0).any() or (lengths % kind.itemsize).any():
             raise InputError(f"{path}: an item of {int(lengths.min())} bytes; the chunk is damaged")
-        ids = FileIds(path, kind, int(offsets[0]))
+        ids = FileIds(path, kind, start) if isinstance(raw, FileIds) else UnpackedIds(raw, kind, start)
         return Found(kind, cut(ids, np.cumsum(lengths) // kind.itemsize), has_borders=True)
+
+
+def _bytes_of(path: Path, chunk: dict[str, Any], config: dict[str, Any]) -> FileIds | UnpackedBytes:
+    """The bytes of a chunk. Raises InputError for a compression that cannot be read."""
+    compression, level = config.get("compression"), config.get("compression_level")
+    if config.get("encryption") or (compression and str(compression).partition(":")[0] != ZSTD):
+        raise InputError(
+            f"{path}: it is encrypted, or compressed with {compression}; plain chunks and {ZSTD} can be read"
+        )
+    if compression and level not in (None, "", "chunk"):
+        raise InputError(f"{path}: compressed by {level}; only whole chunks can be read (compression_level='chunk')")
+    return UnpackedBytes(path, ZSTD, int(chunk["chunk_bytes"])) if compression else FileIds(path, np.uint8)
 
 
 def _chunk_writer(part: Selection, dtype: np.dtype[Any], first: int, stop: int) -> Callable[[BinaryIO], None]:

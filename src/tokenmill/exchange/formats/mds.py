@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import check_rows, row_dtype
-from tokenmill.exchange.file_ids import FileIds
+from tokenmill.exchange.file_ids import ZSTD, FileIds, UnpackedBytes
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -26,6 +26,8 @@ from tokenmill.exchange.formats.base import (
     put,
     size_of,
 )
+from tokenmill.exchange.formats.mds_samples import Samples
+from tokenmill.exchange.other_columns import UnkeptLabels
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
 from tokenmill.packing.view import View
@@ -66,34 +68,42 @@ class MdsFormat(ExchangeFormat):
         return any(_shards_in(folder) is not None for folder in index_folders(path, INDEX))
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
-        found = []
-        for folder in index_folders(path, INDEX):
-            for shard in _shards_in(folder) or []:
-                if shard["raw_data"] is None or shard.get("compression"):
-                    raise InputError(f"{folder}: its shards are compressed; decompress them first")
-                found.append(folder / plain_name(shard["raw_data"]["basename"]))
+        found = [
+            folder / _file_of(folder, shard)
+            for folder in index_folders(path, INDEX)
+            for shard in _shards_in(folder) or []
+        ]
         if not found:
             raise InputError(f"{path}: no {INDEX} that lists MDS shards")
         return found
 
     def read(self, path: Path, dtype: str | None) -> Found:
         shards = _shards_in(path.parent) or []
-        shard = next((each for each in shards if each["raw_data"]["basename"] == path.name), None)
+        shard = next((each for each in shards if _file_of(path.parent, each) == path.name), None)
         if shard is None:
             raise InputError(f"{path.parent / INDEX} does not list {path.name}")
-        names = shard["column_names"]
-        at = next((i for i, name in enumerate(names) if name in (COLUMN, "input_ids", "ids")), None)
-        if at is None or len(names) != 1:
-            raise InputError(
-                f"{path}: columns {', '.join(map(str, names))}; one column tokens, input_ids or ids can be read"
-            )
-        kind, _, rest = str(shard["column_encodings"][at]).partition(":")
-        name, _, shape = rest.partition(":")
-        if kind != "ndarray" or name not in ("uint16", "int32", "uint32", "int64"):
-            raise InputError(
-                f"{path}: a column of {shard['column_encodings'][at]}, not of ids (ndarray:uint16 and the like)"
-            )
-        return Found(np.dtype(name), _samples(path, np.dtype(name), has_shape=bool(shape)), has_borders=True)
+        samples, unkept = Samples(path, shard, dtype), UnkeptLabels()
+        blocks = samples.blocks(_bytes_of(path, shard), unkept)
+        return Found(samples.ids.dtype, blocks, has_borders=True, unkept_labels=unkept)
+
+
+def _file_of(folder: Path, shard: dict[str, Any]) -> str:
+    """The file of a shard: the plain one if it is there, else the compressed one."""
+    raw, packed = (
+        None if shard[key] is None else plain_name(shard[key]["basename"]) for key in ("raw_data", "zip_data")
+    )
+    if packed is None or (raw is not None and (folder / raw).is_file()):
+        return plain_name(raw)
+    if str(shard["compression"]).partition(":")[0] != ZSTD:
+        raise InputError(
+            f"{folder / packed}: compressed with {shard['compression']}; decompress it first, or use {ZSTD}"
+        )
+    return packed
+
+
+def _bytes_of(path: Path, shard: dict[str, Any]) -> FileIds | UnpackedBytes:
+    raw = shard["raw_data"]
+    return FileIds(path, np.uint8) if raw["basename"] == path.name else UnpackedBytes(path, ZSTD, int(raw["bytes"]))
 
 
 def _columns(view: View) -> dict[str, tuple[str, int | None]]:
@@ -205,52 +215,3 @@ def _shards_in(folder: Path) -> list[dict[str, Any]] | None:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
-
-
-def _samples(path: Path, dtype: np.dtype[Any], *, has_shape: bool) -> Iterator[Block]:
-    """The ids of a shard, in blocks. Raises InputError for a table that does not fit the file."""
-    size = path.stat().st_size
-    head = FileIds(path, "<u4", stop=4)[:]
-    count = int(head[0]) if len(head) else -1
-    offsets = (
-        FileIds(path, "<u4", 4, stop=4 + 4 * (count + 1))[:].astype(np.int64) if count >= 0 else np.empty(0, np.int64)
-    )
-    if len(offsets) != count + 1 or int(offsets[-1]) != size or (np.diff(offsets) < 0).any():
-        raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
-    raw = FileIds(path, np.uint8)
-    low = 0
-    while low < count:
-        upto = low + max(1, int(offsets[low + 1 :].searchsorted(offsets[low] + BLOCK_TOKENS * dtype.itemsize, "right")))
-        upto = min(upto, count)
-        part = raw[int(offsets[low]) : int(offsets[upto])]
-        yield _decoded(path, part, offsets[low : upto + 1] - offsets[low], dtype, has_shape=has_shape)
-        low = upto
-
-
-def _decoded(
-    path: Path, part: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: np.dtype[Any], *, has_shape: bool
-) -> Block:
-    """The ids of some samples, without what is before them. `offsets` are those of the samples in these bytes."""
-    starts, sizes = offsets[:-1], np.diff(offsets)
-    if has_shape:
-        if (sizes % dtype.itemsize).any():
-            raise InputError(f"{path}: a sample is not a whole number of ids; the shard is damaged")
-        return Block(np.frombuffer(part, dtype.newbyteorder("<")), sizes // dtype.itemsize)
-    if (sizes < 6).any():
-        raise InputError(f"{path}: a sample without a length; the shard is damaged")
-    kinds = part[starts + 4]
-    if (kinds >> 2 != 1).any() or (kinds & 3 > 2).any():
-        raise InputError(f"{path}: a sample that is not a list of ids")
-    heads = 5 + (1 << (kinds & 3)).astype(np.int64)
-    lengths = (sizes - heads) // dtype.itemsize
-    said = np.zeros(len(starts), np.int64)
-    for i in range(4):
-        these = heads - 5 > i
-        said[these] |= part[starts[these] + 5 + i].astype(np.int64) << 8 * i
-    if (said != lengths).any() or ((sizes - heads) % dtype.itemsize).any():
-        raise InputError(f"{path}: a sample has another length than it says; the shard is damaged")
-    is_id = np.ones(len(part), bool)
-    for i in range(9):
-        these = heads > i
-        is_id[starts[these] + i] = False
-    return Block(np.frombuffer(part[is_id], dtype.newbyteorder("<")), lengths)
