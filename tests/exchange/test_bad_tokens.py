@@ -36,6 +36,14 @@ def cut_short(name: str, nbytes: int = 1) -> Callable[[Path], None]:
     return damage
 
 
+def only_first(name: str, nbytes: int) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = next(iter(sorted(folder.rglob(name))))
+        path.write_bytes(path.read_bytes()[:nbytes])
+
+    return damage
+
+
 def put_at(name: str, at: int, raw: bytes) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         path = next(iter(sorted(folder.rglob(name))))
@@ -75,6 +83,9 @@ DAMAGES = [
     ("llmc", put_at("*.bin", 4, struct.pack("<i", 9)), "version 9"),
     ("megatron", cut_short("*.bin", 2), "describes [0-9,]+ tokens, the .bin file has"),
     ("megatron", cut_short("*.idx", 8), "where its header needs"),
+    ("megatron", only_first("*.idx", 20), "20 bytes, shorter than the header .* it is cut short"),
+    ("megatron", only_first("*.idx", 3), "3 bytes, shorter than the header"),
+    ("megatron", only_first("*.idx", 0), "0 bytes, shorter than the header"),
     ("megatron", put_at("*.idx", 9, b"\7"), "version 7"),
     ("megatron", put_at("*.idx", 17, b"\x63"), "dtype code 99"),
     ("megatron", put_at("*.idx", 0, b"X"), "does not begin with MMIDIDX"),

@@ -109,8 +109,10 @@ def _read_index(path: Path) -> tuple[str, Any, Any, Any]:
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    if len(head) < HEADER.size or not head.startswith(MAGIC):
+    if not head.startswith(MAGIC[: len(head)]):
         raise InputError(f"{path} is not an index of Megatron-LM: it does not begin with MMIDIDX")
+    if len(head) < HEADER.size:
+        raise InputError(f"{path}: {size} bytes, shorter than the header of an index of Megatron-LM; it is cut short")
     _, version, code, sequences, documents = HEADER.unpack(head)
     if version != VERSION:
         raise InputError(f"{path}: version {version} of Megatron-LM's index, of which {VERSION} can be read")
