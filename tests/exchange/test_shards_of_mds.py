@@ -123,6 +123,18 @@ def test_rows_with_a_mask_and_labels(store, tmp_path):
         tm.import_tokens(folder, tmp_path / "other")
 
 
+def test_the_column_that_llm_foundry_reads(store, tmp_path):
+    """Rows of ids alone are called as documents are; with others beside them they keep their names."""
+    for number, fields in enumerate((["input_ids"], ["input_ids", "labels"])):
+        folder = tmp_path / str(number)
+        tm.export(store, folder, format="mds", seq_len=64, tail="drop", fields=fields)
+        (folder / RECEIPT).unlink()
+        [shard] = json.loads((folder / "index.json").read_text())["shards"]
+        assert shard["column_names"] == (["tokens"] if number == 0 else fields)
+        again = tm.import_tokens(folder, tmp_path / f"{number}-store")
+        assert np.concatenate(list(again)).tolist() == np.concatenate(list(store))[: len(again) * 64].tolist()
+
+
 def compressed(store: tm.Store, folder: Path, format: str) -> Path:
     """An export whose files were compressed, as the libraries do it. Returns the first of them."""
     tm.export(store, folder, format=format, tokens_per_file=10_000)

@@ -22,7 +22,7 @@ class AmountDone:
     def add(self, nbytes: int) -> None:
         with self._lock:
             self._done += nbytes
-            if self._report is not None:
+            if nbytes and self._report is not None:
                 self._report(self._done, self._total)
 
 

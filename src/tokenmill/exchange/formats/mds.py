@@ -40,7 +40,7 @@ SMALL, MIDDLE = 1 << 8, 1 << 16  # a length below these is written in one byte, 
 
 
 class MdsFormat(ExchangeFormat):
-    """A sample is a document in the column `tokens`, or a row with a column per array."""
+    """A sample is a document in the column `tokens`, or a row with a column per array: `tokens`, if that is the ids alone."""
 
     name = "mds"
     takes = ("documents", "rows")
@@ -112,8 +112,12 @@ def _columns(view: View) -> dict[str, tuple[str, int | None]]:
     found: dict[str, tuple[str, int | None]] = {}
     for name in sorted(view.row_format.fields):
         dtype = row_dtype(view, name)
-        found[name] = f"ndarray:{dtype.name}:{view.seq_len}", dtype.itemsize * view.seq_len
+        found[_column_name(view, name)] = f"ndarray:{dtype.name}:{view.seq_len}", dtype.itemsize * view.seq_len
     return found
+
+
+def _column_name(view: View, name: str) -> str:
+    return COLUMN if tuple(view.row_format.fields) == ("input_ids",) else name
 
 
 def _facts(columns: dict[str, tuple[str, int | None]]) -> dict[str, Any]:
@@ -181,6 +185,7 @@ def _rows_writer(view: View, facts: dict[str, Any]) -> Writer:
         step = max(1, BLOCK_TOKENS // view.seq_len)
         for low in range(first, stop, step):
             arrays = view.rows(range(low, min(stop, low + step)))
+            arrays = {_column_name(view, name): values for name, values in arrays.items()}
             columns = [np.ascontiguousarray(arrays[name]) for name in facts["column_names"]]
             put(out, np.concatenate([column.view(np.uint8) for column in columns], axis=1))
 
