@@ -16,7 +16,8 @@ MOSAIC_STAMP := .bench/mosaic/.$(MOSAIC)
 LITDATA_STAMP := .bench/litdata/.$(LITDATA)
 MEGATRON := 0.16.1
 DATATROVE := 0.10.1
-FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)
+OLMO := 3.0.0
+FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)-$(OLMO)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
@@ -97,7 +98,7 @@ $(LITDATA_STAMP):
 
 # What exports are read with, and what writes what is imported.
 $(FORMAT_STAMP):
-	for each in megatron:megatron-core==$(MEGATRON) mds:mosaicml-streaming==$(MOSAIC) "litdata:litdata==$(LITDATA) zstd" "datatrove:datatrove==$(DATATROVE) tokenizers"; do \
+	for each in megatron:megatron-core==$(MEGATRON) mds:mosaicml-streaming==$(MOSAIC) "litdata:litdata==$(LITDATA) zstd" "datatrove:datatrove==$(DATATROVE) tokenizers" olmo:ai2-olmo-core==$(OLMO); do \
 	  $(PYTHON) -m venv .bench/formats/$${each%%:*} && \
 	  .bench/formats/$${each%%:*}/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy $${each#*:} || exit 1; \
 	done

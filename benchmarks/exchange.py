@@ -25,6 +25,7 @@ MEAN = 800  # tokens of a document
 PER_BLOCK = 1 << 24
 HALF_OF_CP = ("nanogpt", "megatron", "llmc")
 PEER_TOKENS = 2_000_000  # that the libraries' own writers write: one document at a time
+PEERS = ("datatrove", "litdata", "mds", "megatron")  # libraries that write the format themselves
 PEER_SCRIPT = Path(__file__).parents[1] / "scripts" / "format_peers.py"
 
 
@@ -98,8 +99,8 @@ def _peers(work: Path, store: Store, environments: Path, best: dict[str, float],
     np.save(work / "ids.npy", np.concatenate(store[:documents]))
     np.save(work / "ends.npy", ends)
     bars = []
-    for python in sorted(environments.glob("*/bin/python")):
-        name = python.parents[1].name
+    for name in PEERS:
+        python = environments / name / "bin" / "python"
         (work / "peer").mkdir()
         say(f"the writer of {name}")
         arguments = [name, work / "ids.npy", work / "ends.npy", work / "peer", store.tokenizer.vocab_size]

@@ -3,8 +3,8 @@
     python scripts/format_conformance.py ENVIRONMENTS [STORE ...]
 
 ENVIRONMENTS is a folder with an environment per format (`make conformance` makes them): their pins clash. Without a store, one of
-Python's own source files is built, and one with a large vocabulary is made up. Prints a line per comparison; exits with 1 if any
-differs.
+Python's own source files is built, and one with a large vocabulary is made up. Then the blocks for trainers in
+docs/formats.md are run. Prints a line per comparison; exits with 1 if any differs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import tokenmill as tm
 from tokenmill.demo_data import demo_globs, demo_tokenizer
 from tokenmill.testing.exchange import make_store, some_documents
+from trainer_blocks import run_trainer_blocks
 
 PEERS = ("megatron", "mds", "litdata", "datatrove")
 VARIANTS = {"mds": ("mds_zstd", "mds_columns"), "litdata": ("litdata_zstd",)}  # that only imports know
@@ -90,6 +91,11 @@ def main() -> int:
                 size = f"{len(store):,} documents, {store.num_tokens:,} tokens"
                 print(f"{'agrees ' if agrees else 'DIFFERS'}  {what}: {size}", flush=True)
                 differences += not agrees
+    (folder := work / "trainers").mkdir()
+    for name, agrees in run_trainer_blocks(environments, stores[0], folder):
+        how = "not run" if agrees is None else "agrees " if agrees else "DIFFERS"
+        print(f"{how}  the blocks for trainers in docs/formats.md, with {name}", flush=True)
+        differences += agrees is False
     return int(differences > 0)
 
 

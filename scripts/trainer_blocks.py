@@ -1,0 +1,80 @@
+"""Run the blocks for trainers in docs/formats.md, each with the library that it names. Called by `format_conformance.py`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import tokenmill as tm
+
+PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
+OWN = ("numpy", "transformers")  # in the environment of this project
+# Put before a block: the library without its image support, which needs a matching torchvision.
+BEFORE = {"mds": 'import sys, types\nsys.modules["streaming.vision"] = types.ModuleType("streaming.vision")\n'}
+# What must be true after a block. `ids` is all tokens of the store end to end, `lengths` those of its documents.
+AFTER = {
+    "numpy": """
+assert 0.9 * len(ids) < len(data) <= len(ids) and max(data) <= max(ids)
+""",
+    "megatron": """
+assert train[0]["tokens"].shape == (1024,) and len(train) > 100
+indexed = train.datasets[0].dataset if hasattr(train, "datasets") else train.dataset
+assert np.array_equal(np.concatenate([indexed[i] for i in range(len(indexed))]), ids)
+assert [len(indexed[i]) for i in range(len(indexed))] == lengths.tolist()
+""",
+    "mds": """
+rows = np.concatenate([each["tokens"] for each in dataset][:-1])
+assert len(row) == 2048 and np.array_equal(rows, ids[: 2048 * (len(dataset) - 1)])
+""",
+    "litdata": """
+assert len(dataset) > 10 and len(dataset[0]) == 2049
+assert dataset[0].long().max() <= max(ids)
+""",
+    "olmo": """
+rows = np.concatenate([dataset[i]["input_ids"] for i in range(len(dataset))])
+assert len(dataset) > 10 and np.array_equal(rows, ids[: 2048 * len(dataset)])
+""",
+    "transformers": """
+assert np.array_equal(rows[0]["input_ids"], ids[:1024])
+assert np.array_equal(rows[1]["labels"], ids[1024:2048])
+""",
+}
+
+
+def blocks() -> dict[str, tuple[str, str]]:
+    """The commands and the Python of each library."""
+    found = re.findall(r"```bash (\w+)\n(.*?)```\s+```python (\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert [first for first, *_ in found] == [second for *_, second, _ in found] == list(AFTER)
+    return {name: (commands, code) for name, commands, _, code in found}
+
+
+def run_trainer_blocks(environments: Path, store: tm.Store, work: Path) -> list[tuple[str, bool | None]]:
+    """What came of each library's blocks: None if it has no environment here."""
+    (work / "corpus").symlink_to(store.path.absolute())
+    np.save(work / "ids.npy", np.concatenate(list(store)).astype(np.int64))
+    np.save(work / "lengths.npy", np.array([len(ids) for ids in store]))
+    results: list[tuple[str, bool | None]] = []
+    for name, (commands, code) in blocks().items():
+        python = Path(sys.executable) if name in OWN else environments / name / "bin" / "python"
+        if not python.exists():
+            results.append((name, None))
+            continue
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        script = work / f"trainer_of_{name}.py"  # not by the name of the library, which it imports
+        known = "import numpy as np\nids, lengths = np.load('ids.npy'), np.load('lengths.npy')\n"
+        script.write_text(f"{BEFORE.get(name, '')}{code}\n{known}{AFTER[name]}\n")
+        runs = [(["bash", "-ec", commands], {"PATH": path}), ([str(python), str(script)], {"CUDA_VISIBLE_DEVICES": ""})]
+        results.append((name, all(_run(command, work, more) for command, more in runs)))
+    return results
+
+
+def _run(command: list[str], work: Path, more: dict[str, str]) -> bool:
+    done = subprocess.run(command, cwd=work, env={**os.environ, **more}, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        print(f"{' '.join(command)}:\n{done.stdout[-500:]}\n{done.stderr[-2000:]}", flush=True)
+    return not done.returncode
