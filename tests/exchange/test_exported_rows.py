@@ -12,6 +12,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.exchange import exported_rows
 from tokenmill.testing.exchange import contents, die_at, make_store, some_documents
 
 FIELDS = ("input_ids", "labels", "position_ids", "attention_mask")
@@ -100,6 +101,20 @@ def test_only_some_chunks(store, tmp_path):
     ]
     assert len(read(tmp_path / "out", "pt")["input_ids"]) == 30
     assert done.format == "pt"
+
+
+def test_tensors_are_written_in_parts(store, tmp_path, monkeypatch):
+    """No more rows than a block are made at a time; the bytes are the same."""
+    view = tm.pack(store, 64, fields=FIELDS, dtype="int32")
+    tm.export(view, tmp_path / "whole", format="safetensors")
+    monkeypatch.setattr(exported_rows, "BLOCK_TOKENS", 1024)
+    made: list[int] = []
+    rows = tm.View.rows
+    monkeypatch.setattr(tm.View, "rows", lambda self, numbers: made.append(len(numbers)) or rows(self, numbers))
+    tm.export(view, tmp_path / "parts", format="safetensors")
+    assert max(made) <= 1024 // 64
+    assert sum(made) == len(FIELDS) * len(view)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("format", ["pt", "safetensors"])

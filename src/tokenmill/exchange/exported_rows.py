@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tokenmill.errors import UsageError
+from tokenmill.exchange.selection import BLOCK_TOKENS
 from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
 
@@ -37,6 +39,13 @@ def row_dtype(view: View, name: str) -> np.dtype[Any]:
 def row_bytes(view: View) -> int:
     """The bytes of the arrays of a row."""
     return view.seq_len * sum(row_dtype(view, name).itemsize for name in view.row_format.fields)
+
+
+def row_blocks(view: View, first: int, stop: int) -> Iterator[dict[str, Any]]:
+    """The arrays of the rows [first, stop), some rows at a time."""
+    step = max(1, BLOCK_TOKENS // view.seq_len // max(1, len(view.row_format.fields)))
+    for low in range(first, stop, step):
+        yield view.rows(range(low, min(stop, low + step)))
 
 
 def row_key(view: View, first: int, stop: int) -> list[Any]:

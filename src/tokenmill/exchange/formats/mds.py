@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import check_rows, row_dtype
+from tokenmill.exchange.exported_rows import check_rows, row_blocks, row_dtype
 from tokenmill.exchange.file_ids import ZSTD, FileIds, UnpackedBytes
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
@@ -29,7 +29,7 @@ from tokenmill.exchange.formats.base import (
 from tokenmill.exchange.formats.mds_samples import Samples
 from tokenmill.exchange.other_columns import UnkeptLabels
 from tokenmill.exchange.output import IndexFile, OutputFile, Written
-from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Selection
+from tokenmill.exchange.selection import Block, Selection
 from tokenmill.packing.view import View
 
 INDEX = "index.json"
@@ -182,10 +182,8 @@ def _encoded(block: Block, dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
 def _rows_writer(view: View, facts: dict[str, Any]) -> Writer:
     def write(first: int, stop: int, out: BinaryIO) -> None:
         out.write(_head(np.full(stop - first, sum(facts["column_sizes"]), np.int64), facts))
-        step = max(1, BLOCK_TOKENS // view.seq_len)
-        for low in range(first, stop, step):
-            arrays = view.rows(range(low, min(stop, low + step)))
-            arrays = {_column_name(view, name): values for name, values in arrays.items()}
+        for block in row_blocks(view, first, stop):
+            arrays = {_column_name(view, name): values for name, values in block.items()}
             columns = [np.ascontiguousarray(arrays[name]) for name in facts["column_names"]]
             put(out, np.concatenate([column.view(np.uint8) for column in columns], axis=1))
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import InputError
-from tokenmill.exchange.exported_rows import check_rows, row_dtype
+from tokenmill.exchange.exported_rows import check_rows, row_blocks, row_dtype
 from tokenmill.exchange.formats.base import (
     ExchangeFormat,
     Files,
@@ -234,9 +234,7 @@ def _batches(part: Part, first: int, stop: int) -> Iterator[pa.RecordBatch]:
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(block.lengths)))
             yield pa.record_batch([_lists(narrowed(block.ids, np.int32), ends)], schema=schema)
         return
-    step = max(1, BLOCK_TOKENS // part.seq_len // max(1, len(schema.names)))
-    for low in range(first, stop, step):
-        arrays = part.rows(range(low, min(stop, low + step)))
+    for arrays in row_blocks(part, first, stop):
         yield pa.record_batch([_rows(arrays[name]) for name in schema.names], schema=schema)
 
 

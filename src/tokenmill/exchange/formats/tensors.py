@@ -6,6 +6,7 @@ import json
 import zipfile
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, UsageError
-from tokenmill.exchange.exported_rows import row_bytes, row_key
+from tokenmill.exchange.exported_rows import row_blocks, row_bytes, row_dtype, row_key
 from tokenmill.exchange.file_ids import FileIds
 from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, in_order, put
 from tokenmill.exchange.output import OutputFile
@@ -75,7 +76,7 @@ class TensorFormat(ExchangeFormat):
 
 
 class TorchTensors(TensorFormat):
-    """A tensor, if the view has one array; else a dict of tensors."""
+    """A tensor, if the view has one array; else a dict of tensors. torch takes the rows of a file together."""
 
     name = suffix = "pt"
 
@@ -107,25 +108,24 @@ class TorchTensors(TensorFormat):
 
 
 class SafeTensors(TensorFormat):
-    """A header in JSON, and the tensors after it."""
+    """A header in JSON, and the tensors after it. They are written some rows at a time."""
 
     name = suffix = "safetensors"
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
-        arrays = {name: np.ascontiguousarray(values) for name, values in view.rows(range(first, stop)).items()}
-        header, at = {}, 0
-        for name, values in arrays.items():
-            header[name] = {
-                "dtype": NAMES[values.dtype.name],
-                "shape": list(values.shape),
-                "data_offsets": [at, at + values.nbytes],
-            }
-            at += values.nbytes
+        header, at, shape = {}, 0, [stop - first, view.seq_len]
+        for name in view.row_format.fields:
+            dtype = row_dtype(view, name)
+            end = at + shape[0] * shape[1] * dtype.itemsize
+            header[name] = {"dtype": NAMES[dtype.name], "shape": shape, "data_offsets": [at, end]}
+            at = end
         raw = json.dumps(header).encode()
         raw += b" " * (-len(raw) % 8)
         out.write(len(raw).to_bytes(8, "little") + raw)
-        for values in arrays.values():
-            put(out, values)
+        for name in view.row_format.fields:  # tensor after tensor: rows are made once for each, but never all of them
+            alone = View(view.store, view.layout, replace(view.row_format, fields=(name,)), view.splits)
+            for block in row_blocks(alone, first, stop):
+                put(out, block[name])
 
     def ids(self, path: Path) -> npt.NDArray[Any]:
         size = path.stat().st_size
