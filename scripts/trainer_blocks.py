@@ -16,10 +16,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
 OWN = ("numpy", "transformers")  # in the environment of this project
 # Put before a block: the library without its image support, which needs a matching torchvision.
 BEFORE = {"mds": 'import sys, types\nsys.modules["streaming.vision"] = types.ModuleType("streaming.vision")\n'}
-# What must be true after a block. `ids` is all tokens of the store end to end, `lengths` those of its documents.
+SHARES = {"numpy": {"train": 0.999, "val": 0.001}, "litdata": {"train": 0.99, "val": 0.01}}  # as in the commands
+# What must be true after a block. `ids` is all tokens of the store end to end, `lengths` those of its documents, `train` the
+# tokens of the split of that name, but for the last few.
 AFTER = {
     "numpy": """
-assert 0.9 * len(ids) < len(data) <= len(ids) and max(data) <= max(ids)
+assert len(train) <= len(data) < len(train) + 16 and np.array_equal(data[: len(train)], train)
 """,
     "megatron": """
 assert train[0]["tokens"].shape == (1024,) and len(train) > 100
@@ -32,8 +34,8 @@ rows = np.concatenate([each["tokens"] for each in dataset][:-1])
 assert len(row) == 2048 and np.array_equal(rows, ids[: 2048 * (len(dataset) - 1)])
 """,
     "litdata": """
-assert len(dataset) > 10 and len(dataset[0]) == 2049
-assert dataset[0].long().max() <= max(ids)
+blocks = np.concatenate([dataset[i] for i in range(len(dataset))])
+assert len(blocks) > len(train) - 2049 and np.array_equal(blocks[: len(train)], train[: len(blocks)])
 """,
     "olmo": """
 rows = np.concatenate([dataset[i]["input_ids"] for i in range(len(dataset))])
@@ -53,6 +55,12 @@ def blocks() -> dict[str, tuple[str, str]]:
     return {name: (commands, code) for name, commands, _, code in found}
 
 
+def train_tokens(store: tm.Store, shares: dict[str, float]) -> np.ndarray:
+    """The tokens of the split `train`, from rows of 16."""
+    view = tm.pack(store, 16, fields=["input_ids"], tail="drop").split(**shares)["train"]
+    return view[:]["input_ids"].reshape(-1)
+
+
 def run_trainer_blocks(environments: Path, store: tm.Store, work: Path) -> list[tuple[str, bool | None]]:
     """What came of each library's blocks: None if it has no environment here."""
     (work / "corpus").symlink_to(store.path.absolute())
@@ -67,6 +75,9 @@ def run_trainer_blocks(environments: Path, store: tm.Store, work: Path) -> list[
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         script = work / f"trainer_of_{name}.py"  # not by the name of the library, which it imports
         known = "import numpy as np\nids, lengths = np.load('ids.npy'), np.load('lengths.npy')\n"
+        if name in SHARES:
+            np.save(work / "train.npy", train_tokens(store, SHARES[name]))
+            known += "train = np.load('train.npy')\n"
         script.write_text(f"{BEFORE.get(name, '')}{code}\n{known}{AFTER[name]}\n")
         runs = [(["bash", "-ec", commands], {"PATH": path}), ([str(python), str(script)], {"CUDA_VISIBLE_DEVICES": ""})]
         results.append((name, all(_run(command, work, more) for command, more in runs)))
