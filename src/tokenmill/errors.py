@@ -8,7 +8,8 @@
     |- EncodingError (ValueError)     1   an engine returned something impossible
     |  `- DifferenceError             1   an engine gave other ids than the reference
     |- BuildError (RuntimeError)      1   the build could not go on
-    |  `- LockedError                 1   another build is writing this store
+    |  |- LockedError                 1   another build is writing this store
+    |  `- UnreachableError            1   a server does not answer, or only with errors
     `- StoreError (ValueError)        3   the store is not what it should be
        |- MissingStoreError           3   there is no store at that path
        |- MismatchError               3   the store was built with other options
@@ -58,6 +59,10 @@ class BuildError(TokenmillError, RuntimeError):
 
 class LockedError(BuildError):
     """Another build is writing the same store."""
+
+
+class UnreachableError(BuildError):
+    """A server did not answer, or answered with errors, for as long as requests are tried again."""
 
 
 class StoreError(TokenmillError, ValueError):

@@ -169,8 +169,11 @@ def make_plan(resolved: ResolvedRequest, folder: Path, prior: PriorWork, emit: L
 def _readable_pieces(plan: BuildPlan) -> Iterator[tuple[Piece, ...]]:
     """The pieces of each task, without files that are known to be unreadable."""
     unreadable = {entry["file"] for entry in plan.prior.unreadable}
-    heads = file_heads(plan.prior.indexes, plan.source, rehash=plan.resolved.rehash)
-    for group in groups(plan.source, plan.options["shard_bytes"], heads):
+    shard_bytes = plan.options["shard_bytes"]
+    head = file_heads(
+        plan.prior.indexes, plan.source, lambda file: text_weight(file) < shard_bytes, rehash=plan.resolved.rehash
+    )
+    for group in groups(plan.source, shard_bytes, head):
         pieces = tuple(piece for piece in group if piece.file.shown not in unreadable)
         if pieces:
             yield pieces

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tokenmill.reading import Piece, Source, SourceFile, split, text_weight
+from tokenmill.reading import Piece, Source, SourceFile, split_many, text_weight
 from tokenmill.store.manifest import TRIAL, VERSION
 from tokenmill.store.shard import RECEIPT_VERSION
 
@@ -102,6 +102,8 @@ def groups(source: Source, shard_bytes: int, head: Callable[[SourceFile], str]) 
     A group of small files ends after a file whose head (`head(file)`) hashes below its weight in `shard_bytes`. So groups are
     about that large, and adding, changing, renaming or removing a file moves no border of other groups.
     """
+    large = [file for file in source.files if text_weight(file) >= shard_bytes]
+    splits = split_many(large, source, shard_bytes)
     group: list[Piece] = []
     weight = 0
     for file in source.files:
@@ -109,7 +111,7 @@ def groups(source: Source, shard_bytes: int, head: Callable[[SourceFile], str]) 
             if group:
                 yield tuple(group)
                 group, weight = [], 0
-            for piece in split(file, source, shard_bytes):
+            for piece in next(splits):
                 yield (piece,)
             continue
         group.append(Piece(file, nbytes=file.size))

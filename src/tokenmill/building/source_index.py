@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from tokenmill.user_cache import read_cached, write_cached
 
 SETTLING = 40 * 10**9  # nanoseconds; Linux writes a changed page of a mapped file back within 35 s
 VERSION = 2
+HEADS_AT_ONCE = 48  # requests for the first bytes of remote files
+HEADS_FETCHED = 2048  # one after the other, before the first is used
 Range = tuple[int, int | None]
 
 
@@ -174,12 +177,31 @@ def is_settled(tag: str, at: int) -> bool:
     return max(int(modified), int(changed)) < at - SETTLING
 
 
-def file_heads(indexes: list[SourceIndex], source: Source, *, rehash: bool) -> Callable[[SourceFile], str]:
-    """A function that returns the head hash of a file: from an index, or by opening the file. Records it in the first index."""
+def file_heads(
+    indexes: list[SourceIndex], source: Source, small: Callable[[SourceFile], bool], *, rehash: bool
+) -> Callable[[SourceFile], str]:
+    """A function that returns the head hash of a file: from an index, or by opening the file. Records it in the first index.
+
+    Of remote files, those of the following `small` ones are fetched with it.
+    """
+
+    def known(file: SourceFile) -> str | None:
+        entries = (index.find(file) for index in indexes) if not rehash else ()
+        return next((entry.head for entry in entries if entry is not None and entry.head), None)
+
+    fetched: dict[str, str] = {}
+    following = (file for file in source.files if file.is_remote and small(file) and not known(file))
+
+    def fetch(file: SourceFile) -> str:
+        if file.path not in fetched:
+            fetched.clear()
+            batch = [file, *islice((each for each in following if each != file), HEADS_FETCHED - 1)]
+            with ThreadPoolExecutor(HEADS_AT_ONCE) as pool:
+                fetched.update(zip((each.path for each in batch), pool.map(head_of, batch), strict=True))
+        return fetched.pop(file.path)
 
     def head_hash(file: SourceFile) -> str:
-        entries = (index.find(file) for index in indexes) if not rehash else ()
-        head = next((entry.head for entry in entries if entry is not None and entry.head), None) or head_of(file)
+        head = known(file) or (fetch(file) if file.is_remote else head_of(file))
         indexes[0].record_head(file, source.looked_at, head)
         return head
 

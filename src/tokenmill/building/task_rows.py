@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tokenmill.building.plan import Limit, Task
 from tokenmill.documents import BLANK, Skip, Texts
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, UnreachableError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
 READ_AHEAD_PATIENCE = 0.2  # seconds between two looks whether the blocks are still wanted
@@ -94,7 +94,7 @@ def safely(piece: Piece, blocks: Iterator[Texts]) -> Generator[Texts]:
             texts = next(blocks)
         except StopIteration:
             return
-        except InputError:
+        except (InputError, UnreachableError):
             raise
         except Exception as error:
             raise InputError(f"{piece.file.shown}: {type(error).__name__}: {str(error)[:300]}") from error

@@ -12,6 +12,7 @@ from tokenmill.estimating.findings import COPY_BYTES, LARGE_DOCUMENT, ONE_SHARE,
 from tokenmill.estimating.sampled import Head
 from tokenmill.formatting import some
 from tokenmill.reading import Source, SourceFile
+from tokenmill.reading.codecs import open_input
 from tokenmill.reading.formats import get_format
 from tokenmill.reading.separators import large_document, quoted
 from tokenmill.reading.template import dig
@@ -88,7 +89,7 @@ def equal_files(files: Iterable[SourceFile]) -> Finding | None:
 def _parts_digest(file: SourceFile) -> int | None:
     digest, step = xxhash.xxh3_64(), COMPARED // 3
     try:
-        with open(file.path, "rb") as raw:
+        with open_input(file) as raw:
             for start in (0, max(0, file.size // 2 - step // 2), max(0, file.size - step)):
                 raw.seek(start)
                 digest.update(raw.read(step))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from tokenmill.errors import UsageError
 from tokenmill.reading import SourceFile
-from tokenmill.reading.codecs import decompressed, reading
+from tokenmill.reading.codecs import decompressed, open_input, reading
 
 READ_BYTES = 1 << 16  # decompressed at a time: how often the consumed input is noted
 
@@ -19,8 +19,8 @@ def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> tupl
 
     Returns the bytes that were copied and the size of the whole text, extrapolated from the input consumed so far.
     """
-    with reading(file), _MarkedFile(file.path) as raw, open(to, "wb", buffering=0) as out:
-        stream = cast(BinaryIO, raw) if file.codec is None else decompressed(file, raw)
+    with reading(file), _MarkedFile(open_input(file)) as raw, open(to, "wb", buffering=0) as out:
+        stream = cast(BinaryIO, raw) if file.codec is None else decompressed(file, cast(BinaryIO, raw))
         at_end, disk_full, last = False, None, b""
         while not raw.has_ratio or (raw.given < most_bytes and time.monotonic() < until):
             data = stream.read(READ_BYTES)
@@ -46,24 +46,40 @@ def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> tupl
     return copied, text
 
 
-class _MarkedFile(io.FileIO):
+class _MarkedFile(io.RawIOBase):
     """A compressed file that notes, at every read, how far it was read and how much text came out by then.
 
     A decompressor reads ahead. At the time it asks for more input, it has passed on nearly all text of what it had.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "rb")
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
         self.given = 0
         self.marks: list[tuple[int, int]] = []
 
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._raw.seek(offset, whence)
+
     def read(self, size: int | None = -1, /) -> bytes:
         self.marks.append((self.tell(), self.given))
-        return super().read(-1 if size is None else size) or b""
+        return self._raw.read(-1 if size is None else size) or b""
 
-    def readinto(self, buffer: object, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         self.marks.append((self.tell(), self.given))
-        return super().readinto(buffer) or 0  # type: ignore[arg-type]
+        return cast(io.FileIO, self._raw).readinto(buffer) or 0
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
     @property
     def has_ratio(self) -> bool:

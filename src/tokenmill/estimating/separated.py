@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenmill.errors import InputError
 from tokenmill.reading import SourceFile
-from tokenmill.reading.codecs import reading
+from tokenmill.reading.codecs import open_input, reading
 
 PLACE_BYTES = 1 << 20  # read at a time
 
@@ -19,7 +19,7 @@ def has_separator(file: SourceFile, separator: str, most_bytes: int) -> bool:
     sought, count = separator.encode(), max(2, most_bytes // PLACE_BYTES)
     step = max(PLACE_BYTES, (file.size - PLACE_BYTES) // (count - 1))
     try:
-        with reading(file), open(file.path, "rb") as raw:
+        with reading(file), open_input(file) as raw:
             for start in range(0, file.size, step):
                 raw.seek(start)
                 if sought in raw.read(PLACE_BYTES + len(sought) - 1):

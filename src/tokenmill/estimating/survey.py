@@ -33,7 +33,7 @@ from tokenmill.estimating.sampled import Head, SampledBlock, Stratum
 from tokenmill.estimating.separated import has_separator
 from tokenmill.estimating.spread import Grid, cell_count, cell_size, cells_of, golden, spread
 from tokenmill.reading import Piece, Source, SourceFile, read_piece, rows_before, text_weight
-from tokenmill.reading.codecs import reading
+from tokenmill.reading.codecs import open_input, reading
 from tokenmill.reading.formats import REGISTERED, Entry, Part, get_format
 from tokenmill.reading.formats.base import CutShort
 from tokenmill.reading.utf8 import whole_characters
@@ -173,7 +173,7 @@ class Survey:
     def _passage(self, file: SourceFile, start: int, stop: int, origin: SourceFile) -> Texts | None:
         """A range of a file that is one document, cut at whole characters; None if it is not UTF-8."""
         with self._noting_failure(origin):
-            with open(file.path, "rb") as raw:
+            with open_input(file) as raw:
                 raw.seek(start)
                 data = raw.read(stop - start)
             low = next((i for i in range(min(4, len(data))) if data[i] & 0xC0 != 0x80), 0) if start else 0

@@ -4,7 +4,15 @@ from tokenmill.reading.content_hash import Content, head_of
 from tokenmill.reading.discover import FORMATS
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import text_weight
-from tokenmill.reading.pieces import check_fields, content_hasher, content_of, read_piece, rows_before, split
+from tokenmill.reading.pieces import (
+    check_fields,
+    content_hasher,
+    content_of,
+    read_piece,
+    rows_before,
+    split,
+    split_many,
+)
 from tokenmill.reading.source import read
 
 __all__ = [
@@ -21,5 +29,6 @@ __all__ = [
     "read_piece",
     "rows_before",
     "split",
+    "split_many",
     "text_weight",
 ]

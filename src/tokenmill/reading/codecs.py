@@ -13,28 +13,47 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from tokenmill.errors import InputError, TokenmillError
+from tokenmill.io.object_store import ConditionError
 from tokenmill.reading.content_hash import Content, Watched
 from tokenmill.reading.files import SourceFile, tag_of
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 
 
+def open_input(file: SourceFile) -> BinaryIO:
+    """The bytes of a file as they are stored, on disk or behind an URL."""
+    if file.is_remote:
+        from tokenmill.io.object_file import ObjectFile
+
+        return cast(BinaryIO, ObjectFile(file.path, file.size, file.tag))
+    return cast(BinaryIO, open(file.path, "rb", buffering=0))
+
+
 @contextmanager
-def open_raw(file: SourceFile) -> Iterator[BinaryIO]:
-    """The bytes of a file as they are on disk. A file that cannot be read or that changed is an InputError that names it."""
-    with reading(file), open(file.path, "rb", buffering=0) as raw:
+def open_raw(file: SourceFile, start: int = 0, stop: int | None = None) -> Iterator[BinaryIO]:
+    """The bytes of a file as they are stored. A file that cannot be read or that changed is an InputError that names it.
+
+    `start` and `stop` say which of them will be read; others may be read too.
+    """
+    with reading(file), open_input(file) as raw:
+        if file.is_remote:
+            cast(Any, raw).expect([(start, file.size if stop is None else stop)])
+            yield raw  # every request says which version of the object it means
+            return
         check_unchanged(file, raw.fileno())
-        yield cast(BinaryIO, raw)
+        yield raw
         check_unchanged(file, file.path)
 
 
 @contextmanager
-def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[BinaryIO]:
+def open_stream(
+    file: SourceFile, content: Content | None = None, start: int = 0, stop: int | None = None
+) -> Iterator[BinaryIO]:
     """The bytes of a file, decompressed. A truncated file is an InputError too.
 
-    `content` gets the bytes as they are on disk, to the end of the file.
+    `content` gets the bytes as they are stored, to the end of the file. `start` and `stop` are as for `open_raw`.
     """
-    with open_raw(file) as raw:
+    with open_raw(file, start, stop) as raw:
         if content is None:
             yield decompressed(file, raw)
         else:
@@ -44,7 +63,7 @@ def open_stream(file: SourceFile, content: Content | None = None) -> Iterator[Bi
 
 
 def hash_file(file: SourceFile, content: Content) -> None:
-    """Hash all bytes of a file as they are on disk."""
+    """Hash all bytes of a file as they are stored."""
     with open_raw(file) as raw:
         Watched(raw, content).read_rest()
 
@@ -56,6 +75,8 @@ def reading(file: SourceFile) -> Iterator[None]:
         yield
     except TokenmillError:
         raise
+    except ConditionError:
+        raise InputError(f"{file.shown}: changed since it was listed; run the build again") from None
     except Exception as error:  # each codec and format has errors of its own
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise InputError(f"{file.shown}: {reason[:300]}") from error

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
+from tokenmill.io import object_store
 from tokenmill.reading.files import SourceFile
 
 READ_BYTES = 1 << 20
@@ -96,8 +97,11 @@ class Watched(io.RawIOBase):
 def head_of(file: SourceFile) -> str:
     """A digest of the size of a file and its first 4 KB. Tells most files apart for the price of opening each."""
     try:
-        with open(file.path, "rb", buffering=0) as raw:
-            head = raw.read(HEAD_BYTES)
+        if file.is_remote:
+            head = object_store.read(file.path, 0, min(HEAD_BYTES, file.size), file.tag) if file.size else b""
+        else:
+            with open(file.path, "rb", buffering=0) as raw:
+                head = raw.read(HEAD_BYTES)
     except OSError:
         head = b""
     return str(xxhash.xxh3_64_hexdigest(b"%d " % file.size + head))

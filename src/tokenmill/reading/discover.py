@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenmill.errors import InputError, UsageError
+from tokenmill.io.object_store import Object, check_url, is_bucket_url, is_url
+from tokenmill.io.object_store import listing as list_objects
+from tokenmill.io.object_store import stat as stat_object
 from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
@@ -64,6 +67,9 @@ def _suffix(path: str) -> str:
 
 def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterator[SourceFile]:
     """The files that an input stands for, with absolute paths. Everything else in a folder is noted in `listing`."""
+    if is_url(item):
+        yield from _behind_url(item, format, listing)
+        return
     try:
         info = os.stat(item)
     except (OSError, ValueError):
@@ -123,6 +129,67 @@ def _matching(pattern: str, format: str, listing: Listing) -> Iterator[SourceFil
         raise UsageError(f"no file matches {pattern!r} (quote globs, and check the current folder)")
 
 
+def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]:
+    """The objects that an URL stands for: one, those below it, or those that match it as a glob."""
+    check_url(url)
+    pattern = url if is_bucket_url(url) and glob.has_magic(url.partition("://")[2]) else None
+    if pattern is None and not url.endswith("/"):
+        try:
+            yield _object(stat_object(url), format, named=True)
+            return
+        except FileNotFoundError:
+            if not is_bucket_url(url):
+                raise UsageError(f"no such file: {url}") from None
+        except PermissionError as error:
+            raise UsageError(f"{url}: {error.strerror}") from None
+    elif pattern is None and not is_bucket_url(url):
+        raise UsageError(f"{url}: a web server does not list its files; give the URL of a file")
+    yield from _listed_objects(url, pattern, format, listing)
+
+
+def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing) -> Iterator[SourceFile]:
+    prefix = url if pattern is None else url[: min(url.find(mark) for mark in "*?[" if mark in url)].rpartition("/")[0]
+    matches = None if pattern is None else re.compile(_glob_expression(pattern))
+    count = 0
+    try:
+        for each in list_objects(prefix):
+            if matches is not None and not matches.fullmatch(each.url):
+                continue
+            count += 1
+            name = each.url[len(prefix) :].lstrip("/")
+            if matches is None and any(part.startswith(".") for part in name.split("/")):
+                listing.ignored.append(Ignored(each.url, "hidden"))
+                continue
+            chosen = _format_of(each.url, format, prose=matches is not None)[0]
+            if chosen is None or each.url.endswith("/"):
+                listing.ignored.append(Ignored(each.url, f"not a data file ({_suffix(each.url) or 'no suffix'})"))
+            else:
+                yield _object(each, format, named=matches is not None)
+    except FileNotFoundError:
+        pass
+    except PermissionError as error:
+        raise UsageError(f"{url}: {error.strerror}") from None
+    if not count:
+        raise UsageError(
+            f"no object {'matches' if pattern else 'at or below'} {url}; check the name of the bucket and the path"
+        )
+
+
+def _object(found: Object, format: str, *, named: bool) -> SourceFile:
+    chosen, codec = _checked_format(found.url, format, prose=named)
+    return SourceFile(found.url, found.size, found.tag, chosen, codec)
+
+
+def _glob_expression(pattern: str) -> str:
+    """A glob as a regular expression: * and ? do not match a slash, ** matches any folders."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
+    meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        meanings.get(part) or (part.replace("[!", "[^") if part.startswith("[") and len(part) > 1 else re.escape(part))
+        for part in parts
+    )
+
+
 def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[SourceFile]:
     if depth > MOST_NESTED_LISTS:
         raise UsageError(f"the list of files {path} includes itself, or lists are nested too deeply")
@@ -135,9 +202,9 @@ def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[S
             yield from files_of(line.strip(), format, listing, depth + 1)
 
 
-def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
-    """A file that was named or matched by a glob. It must be readable; otherwise UsageError."""
-    chosen, codec = _format_of(path, format, prose=True)
+def _checked_format(path: str, format: str, *, prose: bool) -> tuple[str, str | None]:
+    """The format and codec of a file that must be readable; otherwise UsageError."""
+    chosen, codec = _format_of(path, format, prose=prose)
     if chosen is None:
         raise UsageError(
             f"cannot tell the format of {path} from its name; pass {option_name('format')}: {', '.join(FORMATS)}"
@@ -146,6 +213,12 @@ def _described(path: str, info: os.stat_result | None, format: str) -> SourceFil
         raise UsageError(
             f"{path}: {chosen} files compress their content; decompress this one with the {codec} tool first"
         )
+    return chosen, codec
+
+
+def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:
+    """A file that was named or matched by a glob."""
+    chosen, codec = _checked_format(path, format, prose=True)
     if info is not None and not stat.S_ISREG(info.st_mode):
         raise UsageError(f"{path} is not a regular file; pipe it in with '-' instead")
     return _file(path, info, chosen, codec)

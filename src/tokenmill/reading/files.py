@@ -14,6 +14,7 @@ from weakref import WeakSet
 from tokenmill.display import one_line, shown
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human, some
+from tokenmill.io.object_store import is_url
 from tokenmill.options import ReadOptions
 from tokenmill.reading.template import Template
 
@@ -23,9 +24,9 @@ STAT = "stat."  # prefix of the tag of a local file
 class SourceFile(NamedTuple):
     """One file to read, and its state when the source was described.
 
-    `tag` changes whenever the content may have changed. For a local file it is made from its times and inode; for
-    spooled text it is a hash of the content. `name` is shown instead of the path where the text was spooled, and
-    `first_row` is its place in the whole.
+    `path` is a path or an URL. `tag` changes whenever the content may have changed. For a local file it is made from its
+    times and inode; for an object it is its ETag; for spooled text it is a hash of the content. `name` is shown instead of
+    the path where the text was spooled, and `first_row` is its place in the whole.
     """
 
     path: str
@@ -40,6 +41,11 @@ class SourceFile(NamedTuple):
     def shown(self) -> str:
         """The name for messages."""
         return self.name or self.path
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the path is an URL."""
+        return "://" in self.path and is_url(self.path)
 
     @property
     def spooled(self) -> bool:

@@ -5,7 +5,7 @@ The child is `reading_process`. A piece is read block by block; while the caller
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -56,6 +56,17 @@ class IsolatedFormat(Format):
 
     def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         return [Piece(file, *piece) for piece in self._call("split", Piece(file), source, piece_bytes)]
+
+    def split_many(self, files: Sequence[SourceFile], source: Source, piece_bytes: int) -> Sequence[list[Piece] | None]:
+        if _is_read_here(files[0]):
+            return self._here.split_many(files, source, piece_bytes)
+        with _blaming(files[0]), _children.lend() as child:
+            request = _request("split_many", Piece(files[0]), source, piece_bytes)
+            found = child.call({**request, "files": [list(file) for file in files]}).body["result"]
+        return [
+            None if pieces is None else [Piece(file, *piece) for piece in pieces]
+            for file, pieces in zip(files, found, strict=True)
+        ]
 
     def digest_option(self, source: Source) -> str | list[str] | None:
         return self._here.digest_option(source)
@@ -111,6 +122,16 @@ def call_format(format: Format, method: str, piece: Piece, source: Source | None
             return format.parts(file, source)
         case _:
             return format.check_fields(file, source)
+
+
+def split_many_here(
+    format: Format, files: list[SourceFile], source: Source, piece_bytes: int
+) -> list[list[list[int | None]] | None]:
+    """`split_many` of a format, as JSON can express it."""
+    return [
+        None if pieces is None else [[part.start, part.stop, part.nbytes] for part in pieces]
+        for pieces in format.split_many(files, source, piece_bytes)
+    ]
 
 
 def _is_read_here(file: SourceFile) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
@@ -10,6 +11,7 @@ from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import get_format, text_weight
 
+REMOTE_BATCH = 512  # files whose footers are fetched together
 FILES_CHECKED = 5  # for the chosen fields, before a build
 
 
@@ -53,6 +55,32 @@ def split(file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         return get_format(file.format).split(file, source, piece_bytes) or whole
     except (OSError, InputError):
         return whole
+
+
+def split_many(files: Sequence[SourceFile], source: Source, piece_bytes: int) -> Iterator[list[Piece]]:
+    """`split` of each file. The footers of remote files are fetched many at a time."""
+    for format, run in groupby(files, key=lambda file: _remote_format(file, piece_bytes)):
+        if format is None:
+            for file in run:
+                yield split(file, source, piece_bytes)
+            continue
+        remote = list(run)
+        for first in range(0, len(remote), REMOTE_BATCH):
+            yield from _split_remote(remote[first : first + REMOTE_BATCH], source, piece_bytes)
+
+
+def _remote_format(file: SourceFile, piece_bytes: int) -> str | None:
+    """The format of a remote file that may be split; None for all others."""
+    return file.format if file.is_remote and not file.codec and text_weight(file) > piece_bytes else None
+
+
+def _split_remote(files: list[SourceFile], source: Source, piece_bytes: int) -> Iterator[list[Piece]]:
+    try:
+        found: Sequence[list[Piece] | None] = get_format(files[0].format).split_many(files, source, piece_bytes)
+    except InputError:  # the library crashed at one of them
+        found = [None] * len(files)
+    for file, pieces in zip(files, found, strict=True):
+        yield split(file, source, piece_bytes) if pieces is None else pieces or [Piece(file, nbytes=file.size)]
 
 
 def rows_before(piece: Piece, source: Source) -> int:

@@ -8,7 +8,7 @@ from tokenmill.child_process import Message, serve
 from tokenmill.documents import text_offsets
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import read_in_this_process
-from tokenmill.reading.isolation import call_format
+from tokenmill.reading.isolation import call_format, split_many_here
 
 
 class _Reader:
@@ -22,6 +22,9 @@ class _Reader:
         format = read_in_this_process(file.format)
         piece = Piece(file, *body["range"])
         source = Source(files=(), inputs=(), **body["reading"])
+        if body["call"] == "split_many":
+            files = [SourceFile(*each) for each in body["files"]]
+            return Message({"result": split_many_here(format, files, source, body["number"])})
         if body["call"] != "read":
             return Message({"result": call_format(format, body["call"], piece, source, body["number"])})
         self._content = format.hasher(piece, source)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tokenmill.errors import UsageError
 from tokenmill.formatting import in_words
+from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
@@ -195,7 +196,9 @@ def _streams(item: Any) -> Iterator[Stream]:
 
 
 def _spelling(item: str) -> str:
-    """An input as an absolute path, so that ./data and data are the same."""
+    """An input as an absolute path, so that ./data and data are the same. An URL stays as it is."""
+    if is_url(item):
+        return item
     if item.startswith("@"):
         return "@" + os.path.abspath(item[1:])
     return os.path.abspath(item)

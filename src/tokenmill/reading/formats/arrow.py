@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tokenmill.documents import Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import open_raw, reading
+from tokenmill.reading.codecs import open_input, open_raw, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
@@ -37,7 +37,7 @@ class ArrowFormat(TableFormat):
             _hash_batch(content, batch, source.fields)
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        with pa.memory_map(file.path) as raw:
+        with _arrow_input(file) as raw:
             return (pa.ipc.open_file if _has_footer(file) else pa.ipc.open_stream)(raw).schema
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
@@ -60,14 +60,14 @@ class ArrowFormat(TableFormat):
 
     def rows_before(self, piece: Piece, source: Source) -> int:
         """From the headers of the batches."""
-        with reading(piece.file), pa.memory_map(piece.file.path) as raw:
+        with reading(piece.file), _arrow_input(piece.file) as raw:
             reader = pa.ipc.open_file(raw)
             return sum(reader.get_batch(i).num_rows for i in range(piece.start))
 
     def head_rows(self, file: SourceFile, most_bytes: int) -> tuple[int, int] | None:
         """From the headers of the batches; their text is not touched."""
         rows = 0
-        with reading(file), pa.memory_map(file.path) as raw:
+        with reading(file), _arrow_input(file) as raw:
             for batch in pa.ipc.open_stream(raw):
                 rows += batch.num_rows
                 consumed = raw.tell()
@@ -76,7 +76,7 @@ class ArrowFormat(TableFormat):
         return rows, file.size
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
-        with reading(file), pa.memory_map(file.path) as raw:
+        with reading(file), _arrow_input(file) as raw:
             if _has_footer(file):
                 reader = pa.ipc.open_file(raw)
                 batch = reader.get_batch(0) if reader.num_record_batches else None
@@ -91,21 +91,25 @@ class ArrowFormat(TableFormat):
 FORMATS: dict[str, Format] = {"arrow": ArrowFormat("arrow")}
 
 
+def _arrow_input(file: SourceFile) -> pa.NativeFile:
+    return pa.PythonFile(open_input(file), mode="r") if file.is_remote else pa.memory_map(file.path)
+
+
 def _has_footer(file: SourceFile) -> bool:
     """Whether this is an Arrow file, whose batches can be read on their own, and not a stream."""
-    with open(file.path, "rb") as raw:
+    with open_input(file) as raw:
         return raw.read(len(FILE_MAGIC)) == FILE_MAGIC
 
 
 def _num_batches(file: SourceFile) -> int:
-    with pa.memory_map(file.path) as raw:
+    with _arrow_input(file) as raw:
         count: int = pa.ipc.open_file(raw).num_record_batches
         return count
 
 
 def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
     file = piece.file
-    with open_raw(file), pa.memory_map(file.path) as raw:
+    with open_raw(file), _arrow_input(file) as raw:
         has_footer = _has_footer(file)
         reader = (pa.ipc.open_file if has_footer else pa.ipc.open_stream)(raw)
         check_columns(file, reader.schema, source)
@@ -121,7 +125,7 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
 
 def _has_end_mark(file: SourceFile) -> bool:
     """Whether an Arrow stream was closed by its writer. A stream cut between two batches lacks the mark."""
-    with open(file.path, "rb") as raw:
+    with open_input(file) as raw:
         raw.seek(max(0, file.size - len(STREAM_END)))
         return raw.read() == STREAM_END
 

@@ -7,7 +7,8 @@ A new format is one module that implements `Format`, one line in `tokenmill.read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 from tokenmill.documents import BLOCK_BYTES, Texts
@@ -16,6 +17,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 
+REQUESTS_AT_ONCE = 32
 Entry = Literal["records", "document", "parts", "head"]
 
 
@@ -67,6 +69,18 @@ class Format(ABC):
     def split(self, file: SourceFile, source: Source, piece_bytes: int) -> list[Piece]:
         """An uncompressed file as pieces of about `piece_bytes`; an empty list if it must stay whole."""
         return []
+
+    def split_many(self, files: Sequence[SourceFile], source: Source, piece_bytes: int) -> Sequence[list[Piece] | None]:
+        """`split` of several files, at the same time; None for one that cannot be read."""
+
+        def pieces(file: SourceFile) -> list[Piece] | None:
+            try:
+                return self.split(file, source, piece_bytes)
+            except (OSError, InputError):
+                return None
+
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            return list(pool.map(pieces, files))
 
     def digest_option(self, source: Source) -> str | list[str] | None:
         """The option that chooses the text. The digest covers it."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, cast
 
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, merge_skips
-from tokenmill.reading.codecs import hash_file, open_raw, open_stream, reading
+from tokenmill.reading.codecs import hash_file, open_input, open_raw, open_stream, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format
@@ -34,7 +33,7 @@ class DelimitedFormat(Format):
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         delimiter = self._delimiter(source)
         # A whole file is identified by all of its bytes, a part of one by its records.
-        with open_stream(piece.file, content if piece.is_whole else None) as stream:
+        with open_stream(piece.file, content if piece.is_whole else None, piece.start, piece.stop) as stream:
             parse = self.parser(piece, source)
             for raw in whole_records(stream, delimiter, piece.start, piece.stop, block_bytes, self.long_bytes()):
                 if not piece.is_whole:
@@ -49,7 +48,7 @@ class DelimitedFormat(Format):
             hash_file(piece.file, content)
             return
         delimiter, long_bytes = self._delimiter(source), self.long_bytes()
-        with open_raw(piece.file) as stream:
+        with open_raw(piece.file, piece.start, piece.stop) as stream:
             for record in whole_records(stream, delimiter, piece.start, piece.stop, BLOCK_BYTES, long_bytes):
                 content.update(record.data)
 
@@ -68,14 +67,14 @@ class DelimitedFormat(Format):
 
     def rows_before(self, piece: Piece, source: Source) -> int:
         """Counts delimiters up to the piece."""
-        with open_stream(piece.file) as stream:
+        with open_stream(piece.file, stop=piece.start) as stream:
             return count_records(stream, self._delimiter(source), piece.start, BLOCK_BYTES, self.long_bytes())
 
     def record_start(self, file: SourceFile, source: Source, at: int) -> int:
         if at <= 0 or at >= file.size:
             return min(max(at, 0), file.size)
-        with reading(file), open(file.path, "rb", buffering=0) as raw:
-            return record_start(cast(BinaryIO, raw), self._delimiter(source), at, SEARCH_BYTES)[0]
+        with reading(file), open_input(file) as raw:
+            return record_start(raw, self._delimiter(source), at, SEARCH_BYTES)[0]
 
     def _delimiter(self, source: Source) -> bytes:
         delimiter = self.delimiter(source)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.documents import Texts
-from tokenmill.reading.codecs import open_raw, reading
+from tokenmill.reading.codecs import open_input, open_raw, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
@@ -27,27 +27,32 @@ class ParquetFormat(TableFormat):
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         """Memory: about one block, and one compressed page per column."""
         file, fields = piece.file, source.fields
-        with open_raw(file) as raw:
+        with open_raw(file, 0, 0) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
             groups = _groups(piece, table.metadata)
+            _expect(file, raw, _chunks(table, groups, fields) if file.is_remote else [])
+            _hash_footer(content, raw)
             for group in groups:
                 for batch in _batches(
                     table, group, fields, _rows_per_block(table.metadata.row_group(group), block_bytes)
                 ):
                     yield from table_blocks(batch, source, block_bytes)
-            _hash_chunks(content, raw, _chunks(table, groups, fields))
+                _hash_chunks(content, raw, _chunks(table, [group], fields))
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
-        with open_raw(piece.file) as raw:
+        with open_raw(piece.file, 0, 0) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             groups = _groups(piece, table.metadata)
+            _expect(piece.file, raw, _chunks(table, groups, source.fields) if piece.file.is_remote else [])
+            _hash_footer(content, raw)
             for group in groups:
                 next(_batches(table, group, source.fields, 1), None)  # see `_chunks`
-            _hash_chunks(content, raw, _chunks(table, groups, source.fields))
+                _hash_chunks(content, raw, _chunks(table, [group], source.fields))
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        return pq.read_schema(file.path)
+        with open_input(file) as raw:
+            return pq.read_schema(raw)
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
         return "parts"
@@ -67,7 +72,8 @@ class ParquetFormat(TableFormat):
         return sum(group.num_rows for group in _row_groups(piece.file)[: piece.start])
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
-        with reading(file), pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
+        with reading(file), open_input(file) as raw:
+            table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             batches = table.iter_batches(count, columns=text_columns(table.schema_arrow), use_threads=False)
             yield from next(batches, pa.RecordBatch.from_pylist([])).to_pylist()
 
@@ -81,8 +87,8 @@ def _groups(piece: Piece, metadata: Any) -> range:
 
 def _row_groups(file: SourceFile) -> list[Any]:
     """The metadata of all row groups, from the footer."""
-    with reading(file):
-        metadata = pq.read_metadata(file.path)
+    with reading(file), open_input(file) as raw:
+        metadata = pq.read_metadata(raw)
         return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
 
 
@@ -92,11 +98,11 @@ def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: i
     return batches
 
 
-def _chunks(table: pq.ParquetFile, groups: range, fields: tuple[str, ...]) -> list[Any]:
+def _chunks(table: pq.ParquetFile, groups: Iterable[int], fields: tuple[str, ...]) -> list[Any]:
     """The column chunks that the fields are read from, for row groups of which some rows were read before.
 
     pyarrow aborts the process at the metadata of a damaged chunk, where reading the chunk raises an exception. So rows must
-    have been read, and chunks of other columns are not touched.
+    have been read, and chunks of other columns are not touched. (Of a remote file all are needed before, to fetch them.)
     """
     paths = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
     wanted = [i for i, path in enumerate(paths) if any(path == name or path.startswith(name + ".") for name in fields)]
@@ -110,15 +116,29 @@ def _rows_per_block(group: Any, block_bytes: int) -> int:
     return max(1, min(rows, block_bytes * rows // max(nbytes, 1)))
 
 
-def _hash_chunks(content: Content, raw: BinaryIO, chunks: list[Any]) -> None:
-    """Hash the footer, and the chunks of the columns that are read."""
+def _expect(file: SourceFile, raw: Any, chunks: list[Any]) -> None:
+    """Have the chunks of a remote file fetched before they are read."""
+    if file.is_remote:
+        raw.expect(sorted(_range_of(chunk) for chunk in chunks))
+
+
+def _range_of(chunk: Any) -> tuple[int, int]:
+    start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
+    return start, start + chunk.total_compressed_size
+
+
+def _hash_footer(content: Content, raw: BinaryIO) -> None:
     size = raw.seek(0, io.SEEK_END)
     raw.seek(size - 8)
     footer = int.from_bytes(raw.read(4), "little") + 8
     _hash_range(content, raw, max(size - footer, 0), footer)
+
+
+def _hash_chunks(content: Content, raw: BinaryIO, chunks: list[Any]) -> None:
+    """Hash the chunks of the columns that are read."""
     for chunk in chunks:
-        starts = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
-        _hash_range(content, raw, min(starts), chunk.total_compressed_size)
+        start, stop = _range_of(chunk)
+        _hash_range(content, raw, start, stop - start)
 
 
 def _hash_range(content: Content, raw: BinaryIO, start: int, length: int) -> None:
