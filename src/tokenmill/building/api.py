@@ -13,6 +13,7 @@ from tokenmill.building.request import request_for
 from tokenmill.building.sequence import run_build
 from tokenmill.errors import UsageError
 from tokenmill.formatting import first_names, some
+from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name
 from tokenmill.options import BuildArguments
@@ -42,7 +43,7 @@ def build(source: Any, arguments: BuildArguments) -> Store:
         names = first_names(entry["file"] for entry in store.failed)
         be = "is" if len(store.failed) == 1 else "are"
         warnings.warn(
-            f"{some(len(store.failed), 'input file')} failed and {be} not in {store.path}: {names}", stacklevel=3
+            f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}", stacklevel=3
         )
     return store
 
@@ -61,6 +62,10 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
         from tokenmill.building.cache.store_cache import build_cached, cache_root
 
         return build_cached(request, cache_root(arguments.cache_dir), listener, allow_temporary=allow_temporary)
+    if is_url(arguments.out):
+        from tokenmill.building.bucket_destination import BucketDestination
+
+        return run_build(request, BucketDestination(str(arguments.out)), listener)
     folder = Path(arguments.out)
     request = replace(request, source=without_own_files(request.source, folder))
     return run_build(request, FolderDestination(folder), listener)

@@ -20,6 +20,7 @@ from tokenmill.errors import CorruptError
 from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.reading import Piece, Source, text_weight
+from tokenmill.store.bucket import StoreBucket
 from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.lease import Lease
 from tokenmill.store.manifest import TRIAL, Manifest
@@ -29,7 +30,7 @@ from tokenmill.store.sources import SOURCES, Sources, read_sources
 from tokenmill.store.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PriorWork:
     """What earlier builds left that a build can use."""
 
@@ -40,6 +41,7 @@ class PriorWork:
     damaged: frozenset[str] = frozenset()  # shards in the folder that must be built again
     unreadable: list[dict[str, str]] = field(default_factory=list)  # input files that failed, and are not tried again
     is_repair: bool = False  # the store must have the same documents as before, or stay as it is
+    bucket: StoreBucket | None = None  # where the store is, if the folder is only a working folder
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +104,11 @@ class BuildPlan:
         if receipt is None or not is_done(shards, receipt):
             return False
         return not any(map(self.stops_at, receipt["pieces"]))
+
+    def fetch_receipt(self, shard: str) -> None:
+        """Have the receipt of a finished shard here: the worker of a store in a bucket may run on another machine."""
+        if self.prior.bucket is not None:
+            self.prior.bucket.pull_shard(shard)
 
     def stops_at(self, piece: dict[str, Any]) -> bool:
         """Whether a piece of a receipt has documents at which this build must stop. It does when it encodes them again."""

@@ -28,7 +28,7 @@ from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
 MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links
-CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans")
+CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans", "uploads", "mirrors")
 
 
 class Destination(Protocol):
@@ -75,6 +75,11 @@ class FolderDestination:
         self.folder = folder
 
     @property
+    def name(self) -> str:
+        """For messages."""
+        return str(self.folder)
+
+    @property
     def is_new(self) -> bool:
         return not (self.folder / "manifest.json").exists()
 
@@ -117,7 +122,7 @@ class FolderDestination:
             differences.append(f"split: was {manifest.source.get('split') or 'all'}, now {split}")
         if differences:
             raise MismatchError(
-                f"{self.folder} was built with other options ({'; '.join(differences)}). Use the same options, choose"
+                f"{self.name} was built with other options ({'; '.join(differences)}). Use the same options, choose"
                 f" another folder, or rebuild this one with {option_name('force', True)}"
             )
         return manifest

@@ -84,7 +84,7 @@ def run_build(request: BuildRequest, destination: Destination, listener: Listene
 
 def report_up_to_date(store: Store, emit: Listener) -> Store:
     """Emit that there is nothing to build, and return the store."""
-    emit(UpToDate(path=str(store.path), documents=len(store), tokens=store.num_tokens))
+    emit(UpToDate(path=store.name, documents=len(store), tokens=store.num_tokens))
     return store
 
 
@@ -276,6 +276,7 @@ def _run_tasks(
 
     def note(task: Task, result: TaskResult) -> None:
         assert result.shard is not None
+        plan.fetch_receipt(result.shard.id)
         results.shards[task.id] = result.shard.id
         if streams is not None:
             streams.done(task)
@@ -341,9 +342,11 @@ def _discard_results(plan: BuildPlan) -> None:
     """Remove every receipt that was not published before: its shard may be from an engine that was caught."""
     published = plan.prior.published
     keep = set(published.shard_ids) - plan.prior.damaged if published is not None else set()
-    for receipt in disk.matching(plan.shards, "*.json"):
-        if receipt.stem not in keep:
-            disk.unlink(receipt)
+    discarded = [receipt for receipt in disk.matching(plan.shards, "*.json") if receipt.stem not in keep]
+    for receipt in discarded:
+        disk.unlink(receipt)
+    if plan.prior.bucket is not None:
+        plan.prior.bucket.discard_receipts(receipt.stem for receipt in discarded)
 
 
 def _add_untried_failures(plan: BuildPlan, results: Results, emit: Listener) -> None:
@@ -396,6 +399,7 @@ def _task_context(plan: BuildPlan, tokenizer: Tokenizer) -> TaskContext:
         journals=str(plan.index.folder),
         reading_key=plan.index.reading,
         listed_at=plan.source.looked_at,
+        bucket=plan.prior.bucket.url if plan.prior.bucket is not None else None,
     )
 
 

@@ -28,7 +28,7 @@ from tokenmill.errors import InputError
 from tokenmill.events import Comparing, Listener
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, temporary_path, writing
-from tokenmill.io.checked_lines import CheckedLines, read_lines
+from tokenmill.io.checked_lines import CheckedLines, checked_line, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.files import STAT
 from tokenmill.user_cache import read_cached, write_cached
@@ -131,13 +131,20 @@ class Journal:
 
     def note(self, task: Task, contents: list[str | None]) -> None:
         """Write down the contents of a task. Called before its receipt exists, so that every receipt can be matched."""
+        with writing(self.path), closing(CheckedLines(self.path)) as lines:
+            lines.append(self._record(task, contents))
+
+    def line(self, task: Task, contents: list[str | None]) -> bytes:
+        """What `note` writes, for a journal elsewhere."""
+        return checked_line(self._record(task, contents))
+
+    def _record(self, task: Task, contents: list[str | None]) -> dict[str, Any]:
         rows = [
             [piece.file.path, piece.file.size, piece.file.tag, self.at, piece.start, piece.stop, content]
             for piece, content in zip(task.pieces, contents, strict=True)
             if content is not None
         ]
-        with writing(self.path), closing(CheckedLines(self.path)) as lines:
-            lines.append({"reading": self.reading, "pieces": rows})
+        return {"reading": self.reading, "pieces": rows}
 
 
 def reading_key(source: Source) -> str:

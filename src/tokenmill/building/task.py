@@ -43,8 +43,9 @@ from tokenmill.events import ShardDone
 from tokenmill.option_types import option_name
 from tokenmill.python_sources import source_texts
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
+from tokenmill.store.bucket import StoreBucket
 from tokenmill.store.reuse import PieceReader
-from tokenmill.store.shard import ShardWriter, is_done, read_receipt
+from tokenmill.store.shard import Receipt, ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
 WARM_UP_SECONDS = 0.05
@@ -89,8 +90,8 @@ class EncodedTask:
         skips = (skip for piece in self.facts["pieces"] for skip in piece.get("skips", ()))
         return sum(count for _, count, reason, _ in skips if reason != BLANK)
 
-    def commit(self, build_key: str, journal: Journal) -> str:
-        """Make it durable. Returns the shard's name; a finished shard of that name stays as it is."""
+    def commit(self, build_key: str, journal: Journal, bucket: StoreBucket | None = None) -> str:
+        """Make it durable, also in a bucket. Returns the shard's name; a finished shard of that name stays as it is."""
         journal.note(self.task, self.contents)
         name = self.task.id
         if not self.task.known or self.failed:
@@ -102,7 +103,14 @@ class EncodedTask:
             if receipt is not None and is_done(self.writer.folder, receipt):
                 self.writer.discard()
                 return name
-        self.writer.commit(name, **self.facts)
+        push: Callable[[Receipt], None] | None = None
+        if bucket is not None:
+            seen = journal.line(self.task, self.contents)
+
+            def push(receipt: Receipt) -> None:
+                bucket.push_shard(receipt, seen)
+
+        self.writer.commit(name, push, **self.facts)
         return name
 
 
@@ -119,6 +127,7 @@ class TaskRunner:
             raise TokenizerError(f"{context.tokenizer}: the files of the tokenizer are gone; run the build again")
         self._encoder = Encoder(definition, **context.encoder, live=live)
         self._journal = Journal(Path(context.journals), context.reading_key, context.listed_at)
+        self._bucket = StoreBucket(context.bucket, self._shards.parent) if context.bucket is not None else None
 
     def warm_up(self) -> None:
         """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words.
@@ -149,7 +158,7 @@ class TaskRunner:
         began = time.perf_counter()
         documents, tokens = encoded.writer.documents, encoded.writer.tokens
         shard = ShardDone(
-            id=encoded.commit(self.context.build_key, self._journal),
+            id=encoded.commit(self.context.build_key, self._journal, self._bucket),
             documents=documents,
             tokens=tokens,
             text_bytes=encoded.done.text_bytes,

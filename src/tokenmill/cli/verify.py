@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         help="verify the checksums of a store; repair it from its source",
         description="Read a whole store and compare it with its checksums. The exit code is 3 if anything differs.",
     )
-    command.add_argument("store", help="folder of the store")
+    command.add_argument("store", help="folder of the store, or its URL")
     command.add_argument(
         "--reencode",
         type=count,
@@ -36,17 +36,22 @@ def add(commands: Any) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     from tokenmill.io.lock import lock_holder
+    from tokenmill.io.object_store import is_url
+    from tokenmill.store.bucket import StoreBucket, open_mirror
     from tokenmill.store.integrity import verify_store
 
-    folder = Path(options.store)
+    folder = open_mirror(options.store) if is_url(options.store) else Path(options.store)
     holder = lock_holder(folder)
     if holder is not None:
         raise LockedError(f"{options.store} is being built by process {holder}; verify it when that is done")
     damages, reencoded = verify_store(folder), 0
     if options.reencode and not damages:
-        reencoded, damages = _reencode(options)
+        reencoded, damages = _reencode(options, folder)
     repaired = False
-    if damages and options.repair:
+    if damages and options.repair and is_url(options.store):
+        StoreBucket(options.store, folder).discard_receipts({each.shard for each in damages if each.shard is not None})
+        print("the receipts of damaged shards were removed; run the build of the store again, which makes them anew")
+    elif damages and options.repair:
         from tokenmill.building.repair import repair
 
         repair(folder, damages)
@@ -57,15 +62,15 @@ def _verify(options: argparse.Namespace) -> int:
         counts = {"reencoded": reencoded} if options.reencode else {}
         print(json.dumps({"ok": not damages or repaired, "repaired": repaired, "damaged": damaged, **counts}, indent=1))
     else:
-        _print_report(options.store, damages, repaired=repaired, reencoded=reencoded)
+        _print_report(options.store, folder, damages, repaired=repaired, reencoded=reencoded)
     return 3 if damages and not repaired else 0
 
 
-def _reencode(options: argparse.Namespace) -> tuple[int, list[Any]]:
+def _reencode(options: argparse.Namespace, folder: Path) -> tuple[int, list[Any]]:
     """The number of documents that were compared with the reference, and what differs."""
     from tokenmill.building.audit import reencode
 
-    reencoded, damages = reencode(Path(options.store), options.reencode)
+    reencoded, damages = reencode(folder, options.reencode)
     if damages and options.repair:
         raise StoreError(
             f"{options.store}: the reference gives other ids for {len(damages):,} of {some(reencoded, 'document')},"
@@ -74,7 +79,7 @@ def _reencode(options: argparse.Namespace) -> tuple[int, list[Any]]:
     return reencoded, damages
 
 
-def _print_report(store: str, damages: list[Any], *, repaired: bool, reencoded: int) -> None:
+def _print_report(store: str, folder: Path, damages: list[Any], *, repaired: bool, reencoded: int) -> None:
     from tokenmill.store.manifest import read_manifest
 
     for damage in damages:
@@ -85,6 +90,6 @@ def _print_report(store: str, damages: list[Any], *, repaired: bool, reencoded: 
         return
     again = f", and the reference gives the same ids for {some(reencoded, 'document')}" if reencoded else ""
     print(printable(f"{store}: all checksums match{again}"))
-    failed = len(read_manifest(Path(store)).failed)
+    failed = len(read_manifest(folder).failed)
     if failed:
         print(f"not complete: {some(failed, 'input file')} failed; build again to retry", file=sys.stderr)

@@ -24,10 +24,10 @@ class CheckedLines:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one line, unbuffered, so that it survives a crash of this process."""
-        body = json.dumps(record, sort_keys=True)
+        line = checked_line(record)
         end = self._out.seek(0, os.SEEK_END)
         try:
-            self._out.write(f"{body[:-1]}, {_checksum(body)}\n".encode())
+            self._out.write(line)
         except OSError:
             with suppress(OSError):
                 self._out.truncate(end)  # the next line must not continue a part of this one
@@ -35,6 +35,12 @@ class CheckedLines:
 
     def close(self) -> None:
         self._out.close()
+
+
+def checked_line(record: dict[str, Any]) -> bytes:
+    """A record as it is written: a JSON line with a checksum over itself."""
+    body = json.dumps(record, sort_keys=True)
+    return f"{body[:-1]}, {_checksum(body)}\n".encode()
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -14,10 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from tokenmill.io.mirror import fetch_missing
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 T = TypeVar("T")
+
+FETCH_ATTEMPTS = 5  # another process may remove a file, to make room, before it is opened
 
 # Only tests set this. It gets the name of a call, the function that makes the call, and the arguments of that function, of which
 # the first is a path or an open file. What it returns, the call returns.
@@ -49,7 +53,13 @@ class File(io.FileIO):
 
 
 def open_file(path: Path, mode: str) -> File:
-    """An unbuffered file."""
+    """An unbuffered file. One to be read that belongs to a mirror of a bucket is fetched first, if it is not there."""
+    for _ in range(FETCH_ATTEMPTS if mode == "rb" else 0):
+        try:
+            return _call("open", File, path, mode)
+        except FileNotFoundError:
+            if not fetch_missing(path):
+                raise
     return _call("open", File, path, mode)
 
 
@@ -66,6 +76,12 @@ def open_to_write(path: Path) -> BinaryIO:
 def read_bytes(path: Path) -> bytes:
     with open_file(path, "rb") as file:
         return file.readall()
+
+
+def make_hollow(path: Path, size: int) -> None:
+    """A file of this size that takes no space: it stands for one that is elsewhere."""
+    with open_file(path, "wb") as file:
+        file.truncate(size)
 
 
 def sync(file: BinaryIO) -> None:

@@ -29,6 +29,7 @@ RETRY_SECONDS = 120  # for how long a request is tried again
 REQUEST_SECONDS = 60  # for one try of a request
 CONNECT_SECONDS = 10
 LIST_CHUNK = 1000
+DOWNLOAD_CHUNK = 8 << 20
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _SECRET = re.compile(r"(?i)(signature|credential|security-token|^sig$|token|secret|password|api-?key|access-?key)")
 _STATUS = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]+))?")
@@ -167,6 +168,22 @@ def upload(url: str, path: Path) -> None:
     with _explained(url), open(path, "rb") as file:
         store, key = _client(url)
         _obstore().put(store, key, file, chunk_size=8 << 20, max_concurrency=4)
+
+
+def download(url: str, path: Path) -> None:
+    """Write an object to a file."""
+
+    def fetch() -> bytes:
+        store, key = _client(url)
+        answer = _obstore().get(store, key)
+        with open(path, "wb") as out:
+            for data in answer.stream(DOWNLOAD_CHUNK):
+                out.write(data)
+            if out.tell() != answer.meta["size"]:
+                raise ConnectionError(errno.ECONNRESET, "the answer was cut short", shown_url(url))
+        return b""
+
+    _again_if_cut(url, fetch)
 
 
 def delete(urls: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenmill.errors import UsageError
 from tokenmill.formatting import some
+from tokenmill.io.object_store import is_bucket_url
 from tokenmill.loading.loader import Loader, current_rank
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.samples import MixtureSamples, ViewSamples
@@ -69,7 +70,9 @@ def _view(data: Any, options: LoadArguments) -> View | Mixture:
 
 def _store(data: Any, tokenizer: Any) -> Store:
     """The store that `data` is or names; raw text is built in the cache."""
-    if isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists():
+    if isinstance(data, str) and is_bucket_url(data) and tokenizer is None:
+        data = open_store(data)
+    elif isinstance(data, str | os.PathLike) and (Path(data) / "manifest.json").exists():
         data = open_store(Path(data).absolute())  # stays valid if the program changes its working directory
     if isinstance(data, Store):
         if tokenizer is not None:

@@ -25,7 +25,7 @@ class TokenRanges:
     def slices(self, starts: Numbers, lengths: Numbers) -> list[npt.NDArray[Any]]:
         """The tokens of each of these ranges, none of which is empty: a view of the mapped shard where that is possible."""
         store, stops = self.store, starts + lengths
-        if not store.maps_all:
+        if not store.maps_all or store.url is not None:
             return slices(store, starts.tolist(), lengths.tolist())
         shards = self._shard_ends.searchsorted(starts, "right")
         before, ends = self._shard_starts[shards], self._shard_ends[shards]

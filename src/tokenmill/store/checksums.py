@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.io.mirror import mirrored_url
+
 CHECK_BLOCK = 4 << 20  # bytes per checksum
 
 
 def repair_hint(store: Path) -> str:
     """What an error about a damaged file tells the user to do."""
-    return f"run: tokenmill verify {store} --repair"
+    return f"run: tokenmill verify {mirrored_url(store) or store} --repair"
 
 
 class BlockHasher:

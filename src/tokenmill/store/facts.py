@@ -13,7 +13,10 @@ from tokenmill.errors import CorruptError
 from tokenmill.formatting import human, in_short, in_words, some
 from tokenmill.io import disk
 from tokenmill.io.checked_lines import read_lines
+from tokenmill.io.mirror import mirrored_url
+from tokenmill.io.object_store import is_url
 from tokenmill.split_names import files_by_split
+from tokenmill.store.bucket import open_mirror
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, read_sources
@@ -26,7 +29,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Costs one stat per file.
     """
-    folder = Path(path)
+    folder = open_mirror(str(path)) if is_url(path) else Path(path)
     manifest = read_manifest(folder)
     more = {"splits": _splits(folder, manifest), "disk_bytes": _disk_bytes(folder), **_dates(folder)}
     return {**facts_of(folder, manifest), **more}
@@ -74,7 +77,7 @@ def facts_of(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """The facts of a store whose manifest was read already."""
     quarantined = sum(manifest.quarantined.values())
     return {
-        "path": str(folder),
+        "path": mirrored_url(folder) or str(folder),
         "complete": manifest.complete,
         "documents": manifest.documents,
         "documents_in": manifest.documents + quarantined,

@@ -5,25 +5,38 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenmill.errors import CorruptError
 from tokenmill.io import disk
 from tokenmill.io.atomic import digest, naming_files
 from tokenmill.io.checked_lines import damaged_lines
+from tokenmill.io.mirror import mirrored_url
+from tokenmill.store.bucket import open_mirror
 from tokenmill.store.columns import column_path, file_bytes, receipt_path
 from tokenmill.store.consistency import check_agreement, check_columns
 from tokenmill.store.manifest import NAME, Manifest, read_manifest
 from tokenmill.store.shard import Damage, check_shard, has_columns, unsealed
 from tokenmill.store.side_files import side_file
 
+VERIFIED_AT_ONCE = 1 << 30  # bytes of shards of a bucket that are on this machine
+
 
 @naming_files()
 def verify_store(folder: Path) -> list[Damage]:
     """Read a whole store and return everything that differs from its checksums, or does not agree with the rest.
 
-    Uses four threads and a few MB, beside the receipts.
+    Uses four threads and a few MB, beside the receipts. Of a mirror all shards are fetched again.
     """
+    url = mirrored_url(folder)
+    if url is None:
+        return _verify(folder)
+    with TemporaryDirectory() as temporary:
+        return _verify(open_mirror(url, VERIFIED_AT_ONCE, Path(temporary)))
+
+
+def _verify(folder: Path) -> list[Damage]:
     try:
         manifest = read_manifest(folder)
     except CorruptError as error:

@@ -90,6 +90,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise MissingStoreError(f"no token store at {folder}: it is a file; {remedy}") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    return parse_manifest(raw, path)
+
+
+def parse_manifest(raw: bytes, path: Path | str) -> Manifest:
+    """The manifest that these bytes are. `path` is for messages."""
     remedy = "run the build again with the same arguments: it keeps every finished shard"
     try:
         body = json.loads(raw)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -117,10 +117,13 @@ class ShardWriter:
             }
         return self._finished
 
-    def commit(self, shard_id: str | None = None, **facts: Any) -> Receipt:
+    def commit(
+        self, shard_id: str | None = None, before_receipt: Callable[[Receipt], None] | None = None, **facts: Any
+    ) -> Receipt:
         """Publish the shard: fsync and rename the columns, then write the receipt, which also gets `facts`.
 
-        `shard_id` replaces the id given at the start, for a shard whose name depends on what was read. Returns the receipt.
+        `shard_id` replaces the id given at the start, for a shard whose name depends on what was read. `before_receipt` is
+        called with the receipt when the columns are in place. Returns the receipt.
         """
         shard_id = shard_id or self.id
         try:
@@ -140,6 +143,8 @@ class ShardWriter:
         except BaseException:
             self.discard()
             raise
+        if before_receipt is not None:
+            before_receipt(receipt)
         write_atomically(receipt_path(self.folder, shard_id), sealed(receipt))
         return receipt
 

@@ -21,9 +21,12 @@ from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.formatting import some
 from tokenmill.io.atomic import naming_files
+from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
+from tokenmill.io.object_store import is_url
 from tokenmill.split_names import files_by_split
+from tokenmill.store.bucket import open_mirror
 from tokenmill.store.checksums import repair_hint
-from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, file_bytes, open_column
 from tokenmill.store.first_touch import FirstTouch
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
@@ -36,6 +39,7 @@ from tokenmill.store.sources import SOURCES, Sources, read_sources
 if TYPE_CHECKING:
     import pyarrow as pa
 
+DOCUMENT_COLUMNS_AHEAD = 8  # small files, of a store in a bucket
 OPEN_COLUMNS = 4096  # files mapped at once; the kernel allows about 65,000 maps per process, and each keeps a file open
 
 
@@ -76,7 +80,13 @@ class Store:
         self.first_touch: dict[str, FirstTouch] | None = None
         if first_touch:
             self.first_touch = {name: FirstTouch(self._shards, manifest.shard_ids, name) for name in self.columns}
+        self.url = mirrored_url(path)  # of the bucket that the folder is a mirror of
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Where the store is, for messages: the path of its folder, or its URL."""
+        return self.url or str(self.path)
 
     def with_first_touch(self) -> Store:
         """The same store, which compares each block with its checksum before it is first used."""
@@ -127,9 +137,7 @@ class Store:
 
     def __repr__(self) -> str:
         counts = f"documents={len(self):,}", f"tokens={self.num_tokens:,}"
-        return one_line(
-            "Store", shown(str(self.path)), *counts, f"dtype={self.dtype.name}", f"shards={self.num_shards:,}"
-        )
+        return one_line("Store", shown(self.name), *counts, f"dtype={self.dtype.name}", f"shards={self.num_shards:,}")
 
     def _repr_html_(self) -> str:
         from tokenmill.store.facts import facts_of, info_rows
@@ -151,8 +159,27 @@ class Store:
 
     @cached_property
     def _most_mapped(self) -> int:
-        """How many shards may be mapped at once: all columns together take at most half of the files a process may open."""
-        return _open_files() // len(self.columns)
+        """How many shards may be mapped at once: all columns together take at most half of the files a process may open.
+
+        Of a mirror they take at most half of its limit: a mapped file takes space even after it was removed.
+        """
+        most = _open_files() // len(self.columns)
+        if self.url is None:
+            return most
+        return max(1, min(most, self._shards_cached // 2))
+
+    @cached_property
+    def _shards_cached(self) -> int:
+        """How many shards of a store in a bucket this machine keeps."""
+        counts = zip(self.manifest.shard_documents, self.manifest.shard_tokens, strict=True)
+        sizes = (
+            sum(
+                file_bytes(column.dtype, column.length(documents=documents, tokens=tokens))
+                for column in self.columns.values()
+            )
+            for documents, tokens in counts
+        )
+        return mirror_limit(self.path) // max(sizes, default=1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -316,7 +343,12 @@ class Store:
         spec, mapped = self.columns[name], self.mapped[name]
         documents, tokens = self.manifest.shard_documents[shard], self.manifest.shard_tokens[shard]
         length = spec.length(documents=documents, tokens=tokens)
-        values = open_column(self._path(name, shard), np.dtype(spec.dtype), length)
+        path = self._path(name, shard)
+        if self.url is not None and spec.per == "document":  # the next ones are usually needed too
+            self.fetch_ahead(name, range(shard + 1, min(shard + 1 + DOCUMENT_COLUMNS_AHEAD, self.num_shards)))
+        values = open_column(path, np.dtype(spec.dtype), length)
+        if self.url is not None:
+            touch(path)
         if self.first_touch is not None and spec.per == "document":
             self.first_touch[name].check(shard, 0, length, values)
         with self._mapping:
@@ -324,6 +356,11 @@ class Store:
                 del mapped[next(iter(mapped))]
             mapped[shard] = values
         return values
+
+    def fetch_ahead(self, name: str, shards: Sequence[int]) -> None:
+        """Have a column of shards fetched that will be needed soon, for a store in a bucket."""
+        mapped, room = self.mapped[name], self._shards_cached // 2
+        prefetch_later(self._path(name, shard) for shard in shards[:room] if shard not in mapped)
 
     def _path(self, name: str, shard: int) -> Path:
         return column_path(self._shards, self.manifest.shard_ids[shard], name)
@@ -369,11 +406,15 @@ def _open_files() -> int:
     return OPEN_COLUMNS if limit == resource.RLIM_INFINITY else min(OPEN_COLUMNS, max(16, limit // 2))
 
 
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it."""
+def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = None) -> Store:
+    """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it.
+
+    The path may be the URL of a store in a bucket, such as s3://bucket/store. Its shards are fetched when they are needed,
+    and kept on this machine for all processes, up to `shard_cache` bytes ("20GB") in all.
+    """
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
-    folder = Path(path)
+    folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(path)
     manifest = read_manifest(folder)
     if not manifest.complete:
         if not manifest.shard_ids and not manifest.failed:

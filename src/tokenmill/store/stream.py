@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenmill.store.columns import ENDS, IDS, column_path
 from tokenmill.store.store import Store
 
 DOCUMENTS_AT_ONCE = 1 << 20
+SHARDS_AHEAD = 4  # of a store in a bucket, fetched before they are read
 SHARDS_AT_ONCE = 256  # above this, opening the ends of all shards costs more than searching some of them
 Places = npt.NDArray[np.int64]
 
@@ -54,7 +56,30 @@ def slices(
     A slice is a view, except where a range crosses into another shard, or where not all shards can be mapped at once.
     """
     if store.spec(column).per != "token":
-        raise UsageError(f"column {column!r} of {store.path} has no value per token")
+        raise UsageError(f"column {column!r} of {store.name} has no value per token")
+    if store.url is not None:
+        return _slices_by_shard(store, starts, list(lengths), column)
+    return _slices(store, starts, lengths, column)
+
+
+def _slices_by_shard(store: Store, starts: list[int], lengths: list[int], column: str) -> list[npt.NDArray[Any]]:
+    """The same of a store in a bucket: shard after shard, while the next ones are fetched."""
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+    shards = [bisect_right(store.token_ends, starts[i]) for i in order]
+    needed = sorted(set(shards))
+    parts: list[npt.NDArray[Any]] = [np.empty(0)] * len(starts)
+    ahead = iter(needed)
+    last = None
+    store.fetch_ahead(column, list(islice(ahead, SHARDS_AHEAD)))
+    for i, shard in zip(order, shards, strict=True):
+        if shard != last:
+            last = shard
+            store.fetch_ahead(column, list(islice(ahead, 1)))
+        (parts[i],) = _slices(store, [starts[i]], [lengths[i]], column)
+    return parts
+
+
+def _slices(store: Store, starts: list[int], lengths: Iterable[int], column: str) -> list[npt.NDArray[Any]]:
     parts = []
     shard_starts, shard_ends, maps_all = store.token_starts, store.token_ends, store.maps_all
     mapped = store.mapped[column]

@@ -1,0 +1,80 @@
+"""A store that is built into a bucket: the folder of the build is a temporary one here, and what lasts is in the bucket."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from pathlib import Path
+
+from tokenmill.building.build_plan import BuildPlan, PriorWork
+from tokenmill.building.destination import FolderDestination
+from tokenmill.building.request import ResolvedRequest
+from tokenmill.errors import LockedError, UsageError
+from tokenmill.events import Listener
+from tokenmill.io import disk
+from tokenmill.io.lock import build_lock, lock_holder
+from tokenmill.io.object_store import check_url, is_bucket_url
+from tokenmill.store.bucket import StoreBucket
+from tokenmill.store.manifest import NAME
+from tokenmill.store.store import Store, open_store
+from tokenmill.user_cache import cache_folder
+
+WORK = "uploads"  # in the cache folder: the working folders of builds into buckets
+
+
+class BucketDestination(FolderDestination):
+    """A place in a bucket. Builds at the same time share finished shards; one of them publishes, the others raise."""
+
+    def __init__(self, url: str) -> None:
+        check_url(url)
+        if not is_bucket_url(url):
+            raise UsageError(f"{url}: a store is built in a folder or in a bucket (s3://, gs://, az://)")
+        self.url = url.rstrip("/")
+        super().__init__(cache_folder() / WORK / secrets.token_hex(8))
+        self.bucket = StoreBucket(self.url, self.folder)
+        self._published = b""  # the manifest in the bucket when the build began
+
+    @property
+    def name(self) -> str:
+        return self.url
+
+    def open(self, stack: ExitStack, emit: Listener) -> Store | None:
+        _remove_abandoned(self.folder.parent)
+        stack.callback(disk.remove_tree, self.folder)
+        stack.enter_context(build_lock(self.folder))
+        self.bucket.pull()
+        if (self.folder / NAME).exists():
+            self._published = disk.read_bytes(self.folder / NAME)
+        return None
+
+    def prior_work(self, resolved: ResolvedRequest) -> PriorWork | Store:
+        prior = super().prior_work(resolved)
+        if isinstance(prior, Store):
+            return open_store(self.url)
+        prior.bucket = self.bucket
+        return prior
+
+    def existing_store(self, plan: BuildPlan) -> Store | None:
+        store = super().existing_store(plan)
+        if store is None:
+            held = {Path(piece.held[0]).name for task in plan.todo for piece in task.pieces if piece.held is not None}
+            self.bucket.pull_columns(held)
+        return store
+
+    def finish(self, store: Store, plan: BuildPlan) -> Store:
+        if disk.read_bytes(self.folder / NAME) != self._published:
+            self.bucket.publish(store.manifest)
+        super().finish(store, plan)
+        self.bucket.push_index()
+        return open_store(self.url)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the working folders of builds that were killed."""
+    for work in disk.matching(folder):
+        if work.is_dir() and lock_holder(work) is None:
+            try:
+                with build_lock(work):
+                    disk.remove_tree(work)
+            except LockedError:
+                continue

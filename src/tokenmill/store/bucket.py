@@ -1,0 +1,210 @@
+"""A store in a bucket: which objects it consists of, and how they get there and back.
+
+    shards/ID.npy, ...    the columns of a shard, and then its receipt shards/ID.json, which says that it is finished
+    seen/ID.jsonl         the contents that the shard was made from, by file, so that the next build need not read them
+    files/DIGEST          what the manifest lists: the tokenizer, sources.json, quarantine.jsonl
+    manifest.json         written last, and only if it is still what it was when the build began: one of several builds succeeds
+
+All but the manifest are named by what they hold, so it does not matter who writes them, or how often. After the manifest the
+files that it lists are also written under their own names: a plain copy of all objects is a store in a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import CorruptError, LockedError, MissingStoreError
+from tokenmill.formatting import parse_size
+from tokenmill.io import disk, object_store
+from tokenmill.io.atomic import digest, write_atomically
+from tokenmill.io.mirror import LIMIT, make_mirror
+from tokenmill.io.object_store import ConditionError, Object, join
+from tokenmill.store.columns import column_path, receipt_path
+from tokenmill.store.manifest import NAME, Manifest, parse_manifest, read_manifest
+from tokenmill.store.shard import Receipt, read_receipt, sealed, stored_columns
+from tokenmill.store.side_files import side_file
+from tokenmill.user_cache import cache_folder
+
+REQUESTS = 16  # at a time
+SEEN = "seen"
+FILES = "files"
+_RECEIPT = re.compile(r"shards/[0-9a-f]{24}\.json")
+_JOURNAL = re.compile(r"seen/[0-9a-f]{24}\.jsonl")
+LIMIT_VARIABLE = "TOKENMILL_SHARD_CACHE"
+
+
+class StoreBucket:
+    """The objects of a store in a bucket, as a build with the working folder `folder` sees them.
+
+    In the working folder, columns of shards that are in the bucket are files of the right size without content: they take no
+    space, and nothing reads them.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url.rstrip("/"), folder
+        self.manifest_tag: str | None = None  # of the manifest when the build began; None if there was none
+
+    def push_shard(self, receipt: Receipt, seen: bytes) -> None:
+        """Write the columns of a shard, what it was made from, and then its receipt. Empties the columns here."""
+        shards = self.folder / "shards"
+        paths = [column_path(shards, receipt["id"], column.spec.name) for column in stored_columns(receipt)]
+        _at_once(lambda path: object_store.upload(join(self.url, "shards", path.name), path), paths)
+        object_store.write(join(self.url, SEEN, f"{receipt['id']}.jsonl"), seen)
+        object_store.write(join(self.url, "shards", f"{receipt['id']}.json"), sealed(receipt))
+        for path in paths:
+            disk.make_hollow(path, path.stat().st_size)
+
+    def pull(self) -> None:
+        """Bring the working folder to the state of the bucket: the manifest, its files, receipts and what they were made from."""
+        found = {each.url[len(self.url) + 1 :]: each for each in object_store.listing(self.url)}
+        disk.make_folder(self.folder)
+        if NAME in found:
+            self.manifest_tag = found[NAME].tag
+            self._fetch(NAME, self.folder / NAME)
+            manifest = read_manifest(self.folder)
+            _check_names(self.url, manifest)
+            _at_once(lambda item: self._fetch(f"{FILES}/{item[1]}", self.folder / item[0]), manifest.files.items())
+        small = [name for name in ("seen.json", "listing.json", "events.jsonl") if name in found]
+        _at_once(lambda name: self._fetch(name, self.folder / name), small)
+        journals = [name for name in found if _JOURNAL.fullmatch(name)]
+        _at_once(lambda name: self._fetch(name, self.folder / name.replace("/", ".")), journals)
+        self._pull_receipts(found)
+
+    def _pull_receipts(self, found: dict[str, Object]) -> None:
+        receipts = [name for name in found if _RECEIPT.fullmatch(name)]
+        disk.make_folder(self.folder / "shards")
+        _at_once(lambda name: self._fetch(name, self.folder / name), receipts)
+        for name in receipts:
+            shard = name.removeprefix("shards/").removesuffix(".json")
+            self._empty_columns(
+                shard, lambda path: found[f"shards/{path.name}"].size if f"shards/{path.name}" in found else None
+            )
+
+    def pull_shard(self, shard_id: str) -> None:
+        """Fetch the receipt of a shard that a worker elsewhere has written, unless it is here."""
+        shards = self.folder / "shards"
+        if receipt_path(shards, shard_id).exists():
+            return
+        disk.make_folder(shards)
+        self._fetch(f"shards/{shard_id}.json", receipt_path(shards, shard_id))
+        self._empty_columns(shard_id, lambda path: object_store.stat(join(self.url, "shards", path.name)).size)
+
+    def pull_columns(self, shard_ids: Iterable[str]) -> None:
+        """Fetch the columns of shards, so that they can be copied from."""
+        shards = self.folder / "shards"
+        for shard in shard_ids:
+            receipt = read_receipt(shards, shard)
+            for column in stored_columns(receipt) if receipt is not None else ():
+                path = column_path(shards, shard, column.spec.name)
+                object_store.download(join(self.url, "shards", path.name), path)
+
+    def _empty_columns(self, shard: str, size_of: Callable[[Path], int | None]) -> None:
+        shards = self.folder / "shards"
+        receipt = read_receipt(shards, shard)
+        for column in stored_columns(receipt) if receipt is not None else ():
+            path = column_path(shards, shard, column.spec.name)
+            if not path.exists() and (size := size_of(path)) is not None:
+                disk.make_hollow(path, size)
+
+    def _fetch(self, name: str, path: Path) -> None:
+        disk.make_folder(path.parent)
+        write_atomically(path, object_store.read(join(self.url, name)))
+
+    def discard_receipts(self, shard_ids: Iterable[str]) -> None:
+        object_store.delete(join(self.url, "shards", f"{shard}.json") for shard in shard_ids)
+
+    def push_files(self, files: dict[str, str]) -> None:
+        """Write files that a manifest lists (name: digest), by their digests."""
+        _at_once(
+            lambda item: object_store.write(join(self.url, FILES, item[1]), disk.read_bytes(self.folder / item[0])),
+            files.items(),
+        )
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write the manifest, if it is still what it was when the build began. Raises LockedError if it is not."""
+        contents = {name: disk.read_bytes(side_file(self.folder, manifest, name)) for name in manifest.files}
+        _at_once(
+            lambda item: object_store.write(join(self.url, FILES, manifest.files[item[0]]), item[1]), contents.items()
+        )
+        body = disk.read_bytes(self.folder / NAME)
+        try:
+            self.manifest_tag = object_store.write_if(join(self.url, NAME), body, self.manifest_tag)
+        except ConditionError:
+            raise LockedError(self._lost_race(manifest)) from None
+        _at_once(lambda item: object_store.write(join(self.url, item[0]), item[1]), contents.items())
+
+    def _lost_race(self, manifest: Manifest) -> str:
+        theirs = ""
+        try:
+            with_same = read_manifest_at(self.url)[0].fingerprint == manifest.fingerprint
+            theirs = " It has the same tokens as this one." if with_same else " It has other tokens than this one."
+        except (OSError, CorruptError, MissingStoreError):
+            pass
+        return (
+            f"another build finished {self.url} while this one was running, and its manifest was left as it is.{theirs}"
+            " Open it, or run this build again"
+        )
+
+    def push_index(self) -> None:
+        """Write what is known of the input files, and the log. Losing these only costs time."""
+        for name in ("seen.json", "listing.json", "events.jsonl"):
+            if (self.folder / name).exists():
+                object_store.write(join(self.url, name), disk.read_bytes(self.folder / name))
+        journals = [path.name for path in disk.matching(self.folder, "seen.*.jsonl")]
+        object_store.delete(join(self.url, SEEN, name.removeprefix("seen.")) for name in journals)
+
+
+def read_manifest_at(url: str) -> tuple[Manifest, bytes]:
+    """The manifest of a store in a bucket, and its bytes."""
+    try:
+        body = object_store.read(join(url, NAME))
+    except FileNotFoundError:
+        raise MissingStoreError(f"no token store at {url} (it has no {NAME})") from None
+    except PermissionError as error:
+        raise MissingStoreError(f"{url}: {error.strerror}") from None
+    return parse_manifest(body, join(url, NAME)), body
+
+
+def open_mirror(url: str, limit: str | int | None = None, root: Path | None = None) -> Path:
+    """The mirror of a store in a bucket, with its manifest and everything but the shards."""
+    url = url.rstrip("/")
+    manifest, body = read_manifest_at(url)
+    _check_names(url, manifest)
+    folder = (root or cache_folder() / "mirrors") / digest(f"{url}\n".encode() + body)
+    bound = parse_size(limit or os.environ.get(LIMIT_VARIABLE) or LIMIT, LIMIT_VARIABLE)
+    disk.make_folder(folder / "shards")
+
+    def fetch(item: tuple[str, str]) -> None:
+        path = folder / item[0]
+        if path.exists():
+            return
+        disk.make_folder(path.parent)
+        content = object_store.read(join(url, FILES, item[1]))
+        if digest(content) != item[1]:
+            raise CorruptError(f"{join(url, FILES, item[1])}, which is {item[0]}, is damaged; run the build again")
+        write_atomically(path, content)
+
+    _at_once(fetch, manifest.files.items())
+    make_mirror(folder, url, bound)
+    if not (folder / NAME).exists():
+        write_atomically(folder / NAME, body)
+    return folder
+
+
+def _check_names(url: str, manifest: Manifest) -> None:
+    """A manifest may be damaged or forged: the files it names must not lead out of the folder they are fetched into."""
+    for name in manifest.files:
+        if Path(name).is_absolute() or ".." in Path(name).parts or len(Path(name).parts) > 2:
+            raise CorruptError(f"{join(url, NAME)} names a file outside the store: {name!r}")
+
+
+def _at_once(call: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Make calls that wait for a server at the same time. The first error is raised."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        for future in [pool.submit(call, item) for item in items]:
+            future.result()
