@@ -238,6 +238,15 @@ class UpToDate(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SliceDone(Event):
+    """A slice of a build has made its shards. The store is finished by the last slice."""
+
+    slice: str  # as it was given: K/N
+    shards: int  # that this run has made
+    missing: list[int]  # the slices that are not done yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finished(Event):
     """The store is published. Documents, tokens and what follows are of the whole store, not of this run."""
 

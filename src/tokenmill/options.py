@@ -129,6 +129,12 @@ class RunOptions(Options):
     cache_dir: Annotated[Path | None, Help("folder of the cache", "TOKENMILL_CACHE, or ~/.cache/tokenmill", "DIR")] = (
         None
     )
+    slice: Annotated[
+        str | None,
+        Help(
+            "make only part K of N of the shards (K from 0 to N-1), into one store, with other processes", metavar="K/N"
+        ),
+    ] = None
     rehash: Annotated[bool, Help("compare input files by content, not by size and dates")] = False
     force: Annotated[bool, Help("rebuild everything")] = False
     progress: Annotated[

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from tokenmill.building.destination import FolderDestination, without_own_files
+from tokenmill.building.destination import Destination, FolderDestination, without_own_files
 from tokenmill.building.reporting import listener_for
-from tokenmill.building.request import request_for
-from tokenmill.building.sequence import run_build
-from tokenmill.errors import UsageError
+from tokenmill.building.request import BuildRequest, request_for
+from tokenmill.building.sequence import run_build, run_slice
+from tokenmill.building.slices import NotesInBucket, NotesInFolder, SliceNotes
+from tokenmill.errors import LockedError, UsageError
+from tokenmill.events import Listener
 from tokenmill.formatting import first_names, some
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
@@ -37,18 +40,21 @@ def build(source: Any, arguments: BuildArguments) -> Store:
 
     The bytes of the store depend only on the input, the tokenizer and `shard_bytes`. Input files that cannot be read are left
     out: then `store.complete` is False, `store.failed` names them, and the next build tries them again.
+
+    `out` may be the URL of a place in a bucket, such as s3://bucket/store. With `slice="K/N"` only part of the shards is made:
+    the result is the store if this slice is the last one, and None if others are not done yet.
     """
     store = build_store(source, arguments)
-    if store.failed:
+    if store is not None and store.failed:
         names = first_names(entry["file"] for entry in store.failed)
         be = "is" if len(store.failed) == 1 else "are"
         warnings.warn(
             f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}", stacklevel=3
         )
-    return store
+    return cast(Store, store)  # None only of a slice
 
 
-def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool = True) -> Store:
+def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool = True) -> Store | None:
     """What `tm.build` and `tokenmill build` have in common.
 
     If the cache cannot be written, the store is built for this process only; without `allow_temporary` that is an error.
@@ -58,14 +64,42 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
             f"give -o (out=...) or {option_name('cache_dir')}, not both: a store is in a folder or in the cache"
         )
     request, listener = request_for(source, arguments), listener_for(arguments.progress)
+    if arguments.out is None and request.slice is not None:
+        raise UsageError(f"{option_name('slice')} needs -o (out=...): a folder or a bucket that all slices write to")
     if arguments.out is None:
         from tokenmill.building.cache.store_cache import build_cached, cache_root
 
         return build_cached(request, cache_root(arguments.cache_dir), listener, allow_temporary=allow_temporary)
-    if is_url(arguments.out):
+    if not is_url(arguments.out):
+        request = replace(request, source=without_own_files(request.source, Path(arguments.out)))
+    if request.slice is not None:
+        return _build_slice(request, arguments.out, listener)
+    return run_build(request, _destination(arguments.out), listener)
+
+
+def _destination(out: str | os.PathLike[str], *, shared: bool = False) -> Destination:
+    if is_url(out):
         from tokenmill.building.bucket_destination import BucketDestination
 
-        return run_build(request, BucketDestination(str(arguments.out)), listener)
-    folder = Path(arguments.out)
-    request = replace(request, source=without_own_files(request.source, folder))
-    return run_build(request, FolderDestination(folder), listener)
+        return BucketDestination(str(out))
+    return FolderDestination(Path(out), shared=shared)
+
+
+def _build_slice(request: BuildRequest, out: str | os.PathLike[str], listener: Listener) -> Store | None:
+    """Make one slice, and finish the store if all others are done. None if they are not, or if another one finishes it."""
+    if request.is_trial or request.source.streams or request.force:
+        raise UsageError(
+            f"{option_name('slice')} is for whole builds of files: leave out {option_name('force')}, limits, and standard input"
+        )
+    notes: SliceNotes = NotesInBucket(str(out)) if is_url(out) else NotesInFolder(Path(out))
+    done = run_slice(request, _destination(out, shared=True), notes, listener)
+    if isinstance(done, Store):
+        return done
+    if not done:
+        return None
+    try:
+        store = run_build(replace(request, slice=None), _destination(out), listener)
+    except LockedError:  # another slice was as quick
+        return None
+    notes.forget()
+    return store

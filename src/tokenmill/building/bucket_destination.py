@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork
@@ -19,6 +20,7 @@ from tokenmill.store.manifest import NAME
 from tokenmill.store.store import Store, open_store
 from tokenmill.user_cache import cache_folder
 
+SETTLING_SECONDS = 60
 WORK = "uploads"  # in the cache folder: the working folders of builds into buckets
 
 
@@ -72,6 +74,9 @@ class BucketDestination(FolderDestination):
 def _remove_abandoned(folder: Path) -> None:
     """Remove the working folders of builds that were killed."""
     for work in disk.matching(folder):
+        with suppress(OSError):
+            if time.time() - work.stat().st_mtime < SETTLING_SECONDS:  # a build may have made it, and lock it next
+                continue
         if work.is_dir() and lock_holder(work) is None:
             try:
                 with build_lock(work):

@@ -59,6 +59,7 @@ class BuildPlan:
     earlier_contents: dict[str, dict[Any, str]]  # by file, as the last finished build of these inputs found them
     tasks: list[Task] = field(default_factory=list)
     todo: list[Task] = field(default_factory=list)
+    left_to_others: int = 0  # tasks that other slices do
     borrowed: dict[str, Path] = field(default_factory=dict)  # shards that donors have: name -> `shards` folder
     trial: Iterable[tuple[Piece, ...]] = ()
     origin: Manifest | None = None  # the published manifest, or that of the donor of most shards

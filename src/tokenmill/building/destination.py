@@ -71,8 +71,9 @@ class Destination(Protocol):
 class FolderDestination:
     """A folder chosen by the user. A second build there at the same time is an error."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
+        """`shared`: other slices of the same build write here at the same time."""
+        self.folder, self.shared = folder, shared
 
     @property
     def name(self) -> str:
@@ -86,7 +87,9 @@ class FolderDestination:
     def open(self, stack: ExitStack, emit: Listener) -> Store | None:
         check_folder(self.folder)
         new_parents = [parent for parent in self.folder.absolute().parents if not parent.exists()]
-        stack.enter_context(build_lock(self.folder))
+        stack.enter_context(build_lock(self.folder, shared=self.shared))
+        if self.shared:
+            return None
         if all(entry.name == ".lock" for entry in disk.entries(self.folder)):
             stack.callback(_remove_unless_begun, self.folder, new_parents)
         stack.callback(disk.remove_tree, self.folder / "spool")

@@ -42,7 +42,7 @@ class MemoryUsed(Event):
 
 
 INTERNAL = (TaskAdvanced, TaskEnded, MemoryUsed)
-FINAL = (events.Finished, events.UpToDate, events.Stopped)
+FINAL = (events.Finished, events.UpToDate, events.SliceDone, events.Stopped)
 COUNTS = ("source_bytes", "text_bytes", "documents", "tokens")  # of work done
 
 

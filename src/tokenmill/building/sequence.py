@@ -23,6 +23,7 @@ from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
 from tokenmill.building.reporting import announce_trial, event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
+from tokenmill.building.slices import Slice, SliceNotes, slices_key
 from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
 from tokenmill.building.task_context import TaskContext, TaskResult
@@ -34,7 +35,7 @@ from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
-from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, Started, UpToDate
+from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, SliceDone, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
 from tokenmill.option_types import option_name, values_of
@@ -79,7 +80,26 @@ def run_build(request: BuildRequest, destination: Destination, listener: Listene
             return report_up_to_date(store, listener)
         with event_sink(listener, destination.folder) as emit:
             store, plan = _build(request, destination, emit)
+        assert store is not None, "only a slice leaves a store unfinished"
         return store if plan is None else destination.finish(store, plan)
+
+
+@naming_files()
+def run_slice(request: BuildRequest, destination: Destination, notes: SliceNotes, listener: Listener) -> Store | bool:
+    """Do the tasks of one slice. Returns the store if it is finished already; else whether all slices are done."""
+    assert request.slice is not None
+    mine = Slice.parse(request.slice)
+    with ExitStack() as stack:
+        destination.open(stack, listener)
+        with event_sink(listener, destination.folder) as emit:
+            store, plan = _build(request, destination, emit, mine)
+            if store is not None:
+                return store if plan is None else destination.finish(store, plan)
+            assert plan is not None
+            notes.note(mine, slices_key(plan))
+            missing = notes.missing(mine.count, slices_key(plan))
+            emit(SliceDone(slice=str(mine), shards=len(plan.todo), missing=missing))
+    return not missing
 
 
 def report_up_to_date(store: Store, emit: Listener) -> Store:
@@ -88,18 +108,13 @@ def report_up_to_date(store: Store, emit: Listener) -> Store:
     return store
 
 
-def _build(request: BuildRequest, destination: Destination, emit: Listener) -> tuple[Store, BuildPlan | None]:
-    """The store, and the plan unless the list of input files was enough to find it."""
+def _build(
+    request: BuildRequest, destination: Destination, emit: Listener, mine: Slice | None = None
+) -> tuple[Store | None, BuildPlan | None]:
+    """The store, and the plan unless the list of input files was enough to find it. A slice leaves the store unfinished."""
     began = time.monotonic()
     with ExitStack() as stack:
-        executor: Executor | None = None
-        if isinstance(request, ResolvedRequest):
-            resolved = request
-        else:
-            if destination.is_new and not request.source.streams:  # workers start while the build is planned
-                executor = stack.enter_context(_executor(request, emit))
-                executor.start()
-            resolved = resolve(request)
+        resolved, executor = _resolved(request, destination, emit, stack)
         prior = destination.prior_work(resolved)
         if isinstance(prior, Store):
             return report_up_to_date(prior, emit), None
@@ -107,6 +122,11 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
         store = destination.existing_store(plan)
         if store is not None:
             return report_up_to_date(store, emit), plan
+        if mine is not None:
+            all_todo, plan.todo = plan.todo, mine.of(plan)
+            plan.left_to_others = len(all_todo) - len(plan.todo)
+            if not plan.todo:
+                return None, plan
         if reasons := destination.reasons(plan):
             emit(Explained(reasons=reasons))
         if plan.has_work and not plan.prior.is_repair:
@@ -120,10 +140,23 @@ def _build(request: BuildRequest, destination: Destination, emit: Listener) -> t
             if executor is not None:
                 executor.stop()
             executor = stack.enter_context(_executor(resolved, emit, weight))
-        store = _carry_out(plan, streams, weight, executor, emit, began)
+        store = _carry_out(plan, streams, weight, executor, emit, began, publishes=mine is None)
         if streams is not None:
             streams.finish()
         return store, plan
+
+
+def _resolved(
+    request: BuildRequest, destination: Destination, emit: Listener, stack: ExitStack
+) -> tuple[ResolvedRequest, Executor | None]:
+    """The request with its tokenizer loaded; and an executor whose workers start meanwhile, if they are needed for sure."""
+    if isinstance(request, ResolvedRequest):
+        return request, None
+    executor = None
+    if destination.is_new and not request.source.streams:
+        executor = stack.enter_context(_executor(request, emit))
+        executor.start()
+    return resolve(request), executor
 
 
 def _weight(plan: BuildPlan, streams: StreamTasks | None) -> int:
@@ -152,8 +185,15 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
 
 
 def _carry_out(
-    plan: BuildPlan, streams: StreamTasks | None, weight: int, executor: Executor, emit: Listener, began: float
-) -> Store:
+    plan: BuildPlan,
+    streams: StreamTasks | None,
+    weight: int,
+    executor: Executor,
+    emit: Listener,
+    began: float,
+    *,
+    publishes: bool,
+) -> Store | None:
     """Encode what is missing, and publish. `began` is when the build began."""
     tokenizer = choose_engine(plan, weight, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
     manifest = _first_manifest(plan, tokenizer)
@@ -173,6 +213,8 @@ def _carry_out(
             store = plan.published_store(results.shard_ids())
             if store is not None:
                 return report_up_to_date(store, emit)
+    if not publishes:
+        return None
     if plan.prior.is_repair and results.failures:
         raise StoreError(
             f"{plan.folder} cannot be repaired: {results.failed_files()[0]['error']}. It was left as it is: repair it when"
@@ -411,7 +453,7 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
         source_bytes=source.num_bytes,
         ignored=source.ignored_by_reason,
         shards=len(plan.tasks),
-        done=len(plan.tasks) - len(plan.todo),
+        done=len(plan.tasks) - len(plan.todo) - plan.left_to_others,
         linked=len(plan.borrowed),
         tasks=len(plan.todo),
         tokenizer=tokenizer.name,

@@ -47,7 +47,7 @@ class Terminal:
             self._start(event)
         elif isinstance(event, events.Progress):
             self._show(event)
-        elif isinstance(event, (events.Finished, events.UpToDate, events.Stopped)):
+        elif isinstance(event, (events.Finished, events.UpToDate, events.SliceDone, events.Stopped)):
             self._close()
         elif self._panel is not None and isinstance(event, events.ShardDone):
             self._panel.add_shard(event)
@@ -233,6 +233,14 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     return "\n".join(lines)
 
 
+def _slice_done(event: events.SliceDone) -> str:
+    made = f"slice {event.slice} done: {some(event.shards, 'shard')} made"
+    if not event.missing:
+        return f"{made}; all slices are done, finishing the store"
+    named = ", ".join(map(str, event.missing[:8])) + (", ..." if len(event.missing) > 8 else "")
+    return f"{made}; the store is finished when slices {named} are done too"
+
+
 def _proofs(event: events.Finished) -> str:
     checked = (
         f"\nspot check: {some(event.spot_checked, 'document')} equal to the reference" if event.spot_checked else ""
@@ -263,6 +271,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
         f"document {event.document} of task {event.task} crashes the engine and is quarantined"
     ),
     events.FileFailed: lambda event: f"failed: {event.error}",
+    events.SliceDone: _slice_done,
     events.UpToDate: lambda event: (
         f"up to date: {some(event.documents, 'document')}, {some(event.tokens, 'token')} in {event.path}"
     ),

@@ -45,6 +45,8 @@ def _build(options: argparse.Namespace) -> int:
     from tokenmill.building.api import build_store
 
     store = build_store(tuple(options.source), arguments, allow_temporary=False)
+    if store is None:  # a slice, and others are not done yet
+        return 0
     print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
 

@@ -31,15 +31,15 @@ def lock_holder(folder: Path) -> str | None:
 
 
 @contextmanager
-def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the lock on a folder, which is created if needed.
+def build_lock(folder: Path, wait: Callable[[str], None] | None = None, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock on a folder, which is created if needed. `shared`: together with others that share it.
 
     If another process has the lock, raise LockedError; or, with `wait`, call `wait(process id)` every 0.2 s until it is free.
     """
     path = folder / ".lock"
     while True:
         try:
-            handle = _acquire(folder, path)
+            handle = _acquire(folder, path, shared=shared)
             break
         except LockedError:
             if wait is None:
@@ -47,16 +47,17 @@ def build_lock(folder: Path, wait: Callable[[str], None] | None = None) -> Itera
             wait(lock_holder(folder) or "unknown")
             time.sleep(POLL_SECONDS)
     try:
-        with writing(path):
-            handle.truncate(0)
-            handle.write(str(os.getpid()).encode())
+        if not shared:
+            with writing(path):
+                handle.truncate(0)
+                handle.write(str(os.getpid()).encode())
         yield
     finally:
         with suppress(OSError):
             handle.close()
 
 
-def _acquire(folder: Path, path: Path) -> disk.File:
+def _acquire(folder: Path, path: Path, *, shared: bool) -> disk.File:
     """Open and lock the file. The previous holder may have removed it together with the folder: then lock a new one."""
     for attempt in range(ATTEMPTS):
         with writing(folder):
@@ -67,7 +68,7 @@ def _acquire(folder: Path, path: Path) -> disk.File:
                 ) from PermissionError(errno.EACCES, "permission denied")
             handle = disk.open_file(path, "a+b")
         try:
-            disk.lock(handle, exclusive=True, wait=False)
+            disk.lock(handle, exclusive=not shared, wait=False)
             if path.exists() and os.fstat(handle.fileno()).st_ino == path.stat().st_ino:
                 return handle
         except BlockingIOError:
