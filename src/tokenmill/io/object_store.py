@@ -120,7 +120,7 @@ def read(url: str, start: int = 0, stop: int | None = None, tag: str | None = No
         options["range"] = (start, stop)
     elif start:
         options["range"] = {"offset": start}
-    if tag is not None and (etag := _etag(tag)):
+    if tag is not None and (etag := _version(tag).get("e_tag")):
         options["if_match"] = etag
 
     def fetch() -> bytes:
@@ -148,7 +148,7 @@ def write_if(url: str, data: bytes, tag: str | None) -> str:
     Raises ConditionError otherwise: of several writers exactly one succeeds.
     """
     writer = secrets.token_hex(8)
-    mode: Any = "create" if tag is None else {"e_tag": _etag(tag), "version": None}
+    mode: Any = "create" if tag is None else _version(tag)
     obstore = _obstore()
     with _explained(url):
         store, key = _client(url)
@@ -160,7 +160,7 @@ def write_if(url: str, data: bytes, tag: str | None) -> str:
             if found.attributes.get("writer") != writer:
                 raise
             return _tag(found.meta)
-    return f"etag.{answer['e_tag']}"
+    return _tag(answer)
 
 
 def upload(url: str, path: Path) -> None:
@@ -263,16 +263,15 @@ def _store(base: str, pid: int) -> Any:
 
 
 def _tag(meta: Any) -> str:
-    """A tag that changes with the content: the ETag or the version; or the time of the last change."""
-    if meta.get("e_tag"):
-        return f"etag.{meta['e_tag']}"
-    if meta.get("version"):
-        return f"version.{meta['version']}"
-    return f"modified.{meta['last_modified'].isoformat()}"
+    """A tag that changes with the content: the ETag and the version, if the server has them; or the time of the last change."""
+    known = [f"{kind}.{meta[name]}" for kind, name in (("etag", "e_tag"), ("version", "version")) if meta.get(name)]
+    return " ".join(known) or f"modified.{meta['last_modified'].isoformat()}"
 
 
-def _etag(tag: str) -> str | None:
-    return tag.removeprefix("etag.") if tag.startswith("etag.") else None
+def _version(tag: str) -> dict[str, str]:
+    """The ETag and the version that a tag is made of."""
+    parts = dict(part.split(".", 1) for part in tag.split(" ") if part.startswith(("etag.", "version.")))
+    return {name: parts[kind] for kind, name in (("etag", "e_tag"), ("version", "version")) if kind in parts}
 
 
 # Errors.

@@ -1,0 +1,262 @@
+"""Input from and stores in a bucket, with an object store in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+import tokenmill as tm
+from remote.conftest import put
+from tokenmill.errors import CorruptError, InputError, LockedError, MissingStoreError, UnreachableError, UsageError
+from tokenmill.io import object_store
+from tokenmill.io.object_file import PART_BYTES, ObjectFile
+from tokenmill.store.bucket import StoreBucket
+
+SHARD = "100KB"
+
+
+def build(source, out, **options):
+    return tm.build(source, "demo", out, workers=0, shard_bytes=SHARD, progress="quiet", **options)
+
+
+@pytest.fixture(scope="module")
+def local(corpus, tmp_path_factory):
+    return build(corpus, tmp_path_factory.mktemp("local") / "store")
+
+
+def test_the_same_store_from_a_folder_and_from_a_bucket(bucket, corpus, local, tmp_path):
+    put(f"{bucket}/corpus", corpus)
+    store = build(f"{bucket}/corpus", tmp_path / "store")
+    assert store.fingerprint == local.fingerprint
+    assert store.locate(0).file == f"{bucket}/corpus/packed.jsonl.gz"
+    again = build(f"{bucket}/corpus", tmp_path / "store")
+    assert again.fingerprint == store.fingerprint
+
+
+def test_globs_and_single_objects(bucket, corpus, tmp_path):
+    put(f"{bucket}/corpus", corpus)
+    by_glob = tm.read(f"{bucket}/**/*.parquet")
+    assert [file.path for file in by_glob.files] == [f"{bucket}/corpus/part{i}.parquet" for i in range(2)]
+    one_level = tm.read(f"{bucket}/corpus/small/00?.txt")
+    assert len(one_level.files) == 10
+    single = tm.read(f"{bucket}/corpus/plain.jsonl")
+    assert [file.size for file in single.files] == [(corpus / "plain.jsonl").stat().st_size]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3://memory/nothing", "no object at or below s3://memory/nothing"),
+        ("s3://memory/*.parquet", "no object matches"),
+        ("ftp://host/file.txt", "cannot read ftp:// URLs"),
+        ("https://user:word@host/file.txt", "user name or password"),
+        ("https://host/file.txt?X-Amz-Signature=abc", "signed"),
+        ("https://host/folder/", "does not list its files"),
+    ],
+)
+def test_urls_that_cannot_be_read(bucket, url, message):
+    with pytest.raises(UsageError, match=message.replace("*", r"\*")) as raised:
+        tm.read(url)
+    assert "word" not in str(raised.value).replace("password", "")
+    assert "abc" not in str(raised.value)
+
+
+def test_an_object_that_changes_after_it_was_listed_is_named(bucket, corpus, tmp_path):
+    put(bucket, corpus)
+    source = tm.read(f"{bucket}/plain.jsonl")
+    object_store.write(f"{bucket}/plain.jsonl", (corpus / "plain.jsonl").read_bytes()[:-100])
+    store = build(source, tmp_path / "store")
+    assert "changed since it was listed" in store.failed[0]["error"]
+
+
+def test_a_server_that_fails_stops_the_build_and_is_no_failed_file(bucket, corpus, tmp_path, monkeypatch):
+    put(bucket, corpus)
+    source, read = tm.read(f"{bucket}/plain.jsonl"), object_store.read
+
+    def fail(url, start=0, *rest):
+        if start > 200_000:
+            raise UnreachableError(f"{url}: the server answered 503")
+        return read(url, start, *rest)
+
+    monkeypatch.setattr(object_store, "read", fail)
+    monkeypatch.setattr("tokenmill.io.object_file.PART_BYTES", 50_000)
+    with pytest.raises(UnreachableError, match="503"):
+        build(source, tmp_path / "store")
+    monkeypatch.setattr(object_store, "read", read)
+    assert not build(source, tmp_path / "store").failed
+
+
+def test_reading_in_any_order_gives_the_bytes(bucket):
+    data = np.random.default_rng(0).bytes(3 * PART_BYTES + 12_345)
+    object_store.write(f"{bucket}/data", data)
+    info = object_store.stat(f"{bucket}/data")
+    with ObjectFile(info.url, info.size, info.tag) as file:
+        file.expect([(0, PART_BYTES // 2), (PART_BYTES, 2 * PART_BYTES + 17)])
+        places = np.random.default_rng(1)
+        for _ in range(200):
+            start = int(places.integers(0, len(data) + 10))
+            size = int(places.integers(0, PART_BYTES))
+            file.seek(start)
+            assert file.read(size) == data[start : start + size]
+            assert file.tell() == min(start + size, max(start, len(data)))
+        file.seek(-5, os.SEEK_END)
+        assert file.read() == data[-5:]
+
+
+def test_a_store_in_a_bucket_is_the_same_and_up_to_date(bucket, corpus, local, own_cache):
+    store = build(corpus, f"{bucket}/store")
+    assert store.fingerprint == local.fingerprint
+    assert repr(store).startswith("Store('s3://memory/store'")
+    events = []
+    again = tm.build(corpus, "demo", f"{bucket}/store", workers=0, shard_bytes=SHARD, progress=events.append)
+    assert {type(event).__name__ for event in events} <= {"Comparing", "UpToDate"}  # the files are only seconds old
+    assert events[-1].path == f"{bucket}/store"
+    assert again.fingerprint == local.fingerprint
+    assert not os.listdir(own_cache / "uploads")
+
+
+def test_a_copy_of_all_objects_is_a_store_in_a_folder(bucket, corpus, local, tmp_path, own_cache):
+    build(corpus, f"{bucket}/store")
+    for each in object_store.listing(f"{bucket}/store"):
+        path = tmp_path / "copy" / each.url.removeprefix(f"{bucket}/store/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(object_store.read(each.url))
+    copy = tm.open(tmp_path / "copy")
+    assert copy.verify() == []
+    assert copy.fingerprint == local.fingerprint
+
+
+def test_documents_rows_batches_and_exports_are_those_of_the_folder(bucket, corpus, local, tmp_path, own_cache, alone):
+    build(corpus, f"{bucket}/store")
+    size = sum(map(os.path.getsize, glob.glob(f"{local.path}/shards/*.npy")))
+    store = tm.open(f"{bucket}/store", shard_cache=size // 10)
+    assert len(store) == len(local)
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(store, local, strict=True))
+    assert store.text(3) == local.text(3)
+    assert store.locate(3) == local.locate(3)
+    for strategy in ("concat", "best_fit"):
+        mine, theirs = (
+            tm.load(each, seq_len=128, batch_size=8, epochs=2, strategy=strategy) for each in (store, local)
+        )
+        for one, other in zip(mine, theirs, strict=True):
+            assert all(np.array_equal(one[name], other[name]) for name in other)
+        kept = sum(map(os.path.getsize, glob.glob(f"{own_cache}/mirrors/*/shards/*.npy")))
+        largest = max(map(os.path.getsize, glob.glob(f"{local.path}/shards/*.npy")))
+        assert kept <= max(size // 10, largest)
+    assert tm.open(f"{bucket}/store").verify() == []
+    for name, each in (("mine", f"{bucket}/store"), ("theirs", local)):
+        tm.export(each, tmp_path / name, format="nanogpt")
+    assert (tmp_path / "mine" / "train.bin").read_bytes() == (tmp_path / "theirs" / "train.bin").read_bytes()
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301
+    assert copy.url == store.url
+    assert np.array_equal(copy[5], local[5])
+
+
+def test_what_is_interrupted_is_continued_from_the_bucket_alone(bucket, corpus, local, own_cache, monkeypatch):
+    push, pushed = StoreBucket.push_shard, []
+
+    def push_some(self, receipt, seen):
+        if len(pushed) == 7:
+            raise UnreachableError("the server is gone")
+        pushed.append(receipt["id"])
+        push(self, receipt, seen)
+
+    monkeypatch.setattr(StoreBucket, "push_shard", push_some)
+    with pytest.raises(UnreachableError):
+        build(corpus, f"{bucket}/store")
+    with pytest.raises(MissingStoreError):
+        tm.open(f"{bucket}/store")
+    made = []
+
+    def push_rest(self, receipt, seen):
+        made.append(receipt["id"])
+        push(self, receipt, seen)
+
+    monkeypatch.setattr(StoreBucket, "push_shard", push_rest)
+    store = build(corpus, f"{bucket}/store")
+    assert store.fingerprint == local.fingerprint
+    assert len(set(pushed)) == 7
+    assert not set(made) & set(pushed)
+    assert sorted(made + pushed) == sorted(set(store.manifest.shard_ids))
+
+
+def test_an_added_file_costs_its_own_shards(bucket, corpus, tmp_path, own_cache, monkeypatch):
+    shutil.copytree(corpus, tmp_path / "corpus")
+    build(tmp_path / "corpus", f"{bucket}/store")
+    (tmp_path / "corpus" / "small" / "003a.txt").write_text("one more document")
+    made, push = [], StoreBucket.push_shard
+    monkeypatch.setattr(
+        StoreBucket, "push_shard", lambda self, receipt, seen: (made.append(receipt["id"]), push(self, receipt, seen))
+    )
+    store = build(tmp_path / "corpus", f"{bucket}/store")
+    assert len(made) == 1
+    assert store.fingerprint == build(tmp_path / "corpus", tmp_path / "local").fingerprint
+    assert store.verify() == []
+
+
+def test_of_two_builds_one_publishes_and_the_other_says_so(bucket, corpus, own_cache, monkeypatch):
+    publish = StoreBucket.publish
+
+    def after_another(self, manifest):
+        monkeypatch.setattr(StoreBucket, "publish", publish)
+        build(corpus, f"{bucket}/store")
+        publish(self, manifest)
+
+    monkeypatch.setattr(StoreBucket, "publish", after_another)
+    with pytest.raises(LockedError, match=r"another build finished s3://memory/store.*the same tokens"):
+        build(corpus, f"{bucket}/store")
+    assert tm.open(f"{bucket}/store").verify() == []
+
+
+def test_damage_in_the_bucket_is_found_and_repaired_by_the_next_build(bucket, corpus, local, own_cache, capsys):
+    from tokenmill.cli import main
+
+    store = build(corpus, f"{bucket}/store")
+    shard = store.manifest.shard_ids[2]
+    data = bytearray(object_store.read(f"{bucket}/store/shards/{shard}.npy"))
+    data[len(data) // 2] ^= 1
+    object_store.write(f"{bucket}/store/shards/{shard}.npy", bytes(data))
+    assert [damage.shard for damage in tm.open(f"{bucket}/store").verify()] == [shard]
+    assert main(["verify", f"{bucket}/store", "--repair"]) == 3
+    assert "run the build of the store again" in capsys.readouterr().out
+    assert build(corpus, f"{bucket}/store").fingerprint == local.fingerprint
+    assert tm.open(f"{bucket}/store").verify() == []
+
+
+def test_a_forged_manifest_does_not_lead_out_of_the_mirror(bucket, corpus, own_cache):
+    from tokenmill.io.atomic import digest
+    from tokenmill.store.manifest import SEAL
+
+    build(corpus, f"{bucket}/store")
+    body = object_store.read(f"{bucket}/store/manifest.json")
+    forged = body[: body.rfind(SEAL)].replace(b'"sources.json"', b'"../../out.json"')
+    object_store.write(f"{bucket}/store/manifest.json", forged + SEAL + f'"{digest(forged)}"\n}}\n'.encode())
+    with pytest.raises(CorruptError, match="outside the store"):
+        tm.open(f"{bucket}/store")
+
+
+def test_a_write_with_a_condition_has_one_winner(bucket):
+    tag = object_store.write_if(f"{bucket}/one", b"first", None)
+    with pytest.raises(object_store.ConditionError):
+        object_store.write_if(f"{bucket}/one", b"second", None)
+    newer = object_store.write_if(f"{bucket}/one", b"second", tag)
+    with pytest.raises(object_store.ConditionError):
+        object_store.write_if(f"{bucket}/one", b"third", tag)
+    assert newer != tag
+    assert object_store.read(f"{bucket}/one") == b"second"
+
+
+def test_a_missing_object_is_an_input_error_that_names_it(bucket, corpus, tmp_path):
+    put(bucket, corpus)
+    source = tm.read(f"{bucket}/part0.parquet", f"{bucket}/plain.jsonl")
+    object_store.delete([f"{bucket}/part0.parquet"])
+    store = build(source, tmp_path / "store")
+    assert [entry["file"] for entry in store.failed] == [f"{bucket}/part0.parquet"]
+    assert "no such object" in store.failed[0]["error"]
+    with pytest.raises(InputError, match="no such object"):
+        list(tm.reading.read_piece(tm.reading.Piece(source.files[0]), source))
