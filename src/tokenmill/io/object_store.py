@@ -26,6 +26,7 @@ from tokenmill.io.aws_settings import aws_settings
 BUCKETS = ("s3", "gs", "az")  # can be listed and written to
 SCHEMES = (*BUCKETS, "http", "https")
 RETRY_SECONDS = 120  # for how long a request is tried again
+MOST_RETRIES = 12
 REQUEST_SECONDS = 60  # for one try of a request
 CONNECT_SECONDS = 10
 LIST_CHUNK = 1000
@@ -238,7 +239,7 @@ def _store(base: str, pid: int) -> Any:
         "user_agent": "tokenmill",
     }
     retry: Any = {
-        "max_retries": 12,
+        "max_retries": MOST_RETRIES,
         "retry_timeout": timedelta(seconds=RETRY_SECONDS),
         "backoff": {
             "init_backoff": timedelta(milliseconds=100),
