@@ -19,6 +19,7 @@ from remote.conftest import build_command, put, run_build
 from tokenmill.io import object_store
 
 SHARD = ("--shard-bytes", "100KB", "-t", "demo")
+pytestmark = pytest.mark.server
 KILLS = int(os.environ.get("TOKENMILL_KILLS", "20"))
 RACES = int(os.environ.get("TOKENMILL_RACES", "100"))
 
@@ -75,7 +76,6 @@ def test_a_server_that_is_away_is_waited_for_and_then_named(s3, corpus, tmp_path
     assert not tm.build(source, "demo", tmp_path / "store", workers=0, progress="quiet").failed
 
 
-@pytest.mark.stress
 def test_a_builder_that_is_killed_at_any_moment_is_continued(s3, corpus, local, own_cache):
     put(f"{s3}/corpus", corpus)
     moments = random.Random(0)
@@ -89,7 +89,6 @@ def test_a_builder_that_is_killed_at_any_moment_is_continued(s3, corpus, local, 
         assert facts["fingerprint"] == local["fingerprint"], number
 
 
-@pytest.mark.stress
 def test_a_server_that_is_killed_at_any_moment_is_waited_for(s3, corpus, local, own_cache, server):
     put(f"{s3}/corpus", corpus)
     moments = random.Random(1)
@@ -106,7 +105,6 @@ def test_a_server_that_is_killed_at_any_moment_is_waited_for(s3, corpus, local, 
         assert facts["fingerprint"] == local["fingerprint"], number
 
 
-@pytest.mark.stress
 def test_of_two_writers_exactly_one_wins(s3):
     for number in range(RACES):
         results: list[str] = []
@@ -130,7 +128,6 @@ def test_of_two_writers_exactly_one_wins(s3):
         assert object_store.read(f"{s3}/{number}").decode() == results[0]
 
 
-@pytest.mark.stress
 def test_of_two_builders_exactly_one_publishes(s3, corpus, local, own_cache):
     put(f"{s3}/corpus", corpus)
     for number in range(5):
@@ -143,7 +140,6 @@ def test_of_two_builders_exactly_one_publishes(s3, corpus, local, own_cache):
         assert tm.open(f"{s3}/store{number}").fingerprint == local["fingerprint"]
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize("seed", range(3))
 def test_slices_in_any_order_with_some_killed_make_one_store(s3, corpus, local, own_cache, seed):
     put(f"{s3}/corpus", corpus)

@@ -85,7 +85,7 @@ def test_the_same_store_from_a_web_server_with_faults(web, corpus, tmp_path, nam
     store = build(f"{web.url}/{name}", tmp_path / "web")
     assert not store.failed
     assert store.fingerprint == build(corpus / name, tmp_path / "local").fingerprint
-    assert max(web.tries.values()) >= 4
+    assert sum(web.tries.values()) >= len(web.tries) + 4
 
 
 def test_a_server_that_only_fails_is_named_with_its_answer(web, monkeypatch):

@@ -166,7 +166,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
     for name, content in contents.items():
         _write_if_changed(folder / "tokenizer" / name, content)
     for path in disk.matching(folder / "tokenizer"):
-        if path.is_file() and path.name not in contents:
+        if path.is_file() and path.name not in contents and not path.name.endswith(".tmp"):  # of another slice
             disk.unlink(path)
     return {f"tokenizer/{name}": digest(content) for name, content in contents.items()}
 
