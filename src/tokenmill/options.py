@@ -153,7 +153,9 @@ class BuildArguments(BuildOptions, ReadOptions):
     """Everything `tm.build` takes after the source. Reading options are for a source that is not a `tm.read(...)`."""
 
     tokenizer: Any
-    out: Annotated[Path | None, Help("folder of the store", "in the cache, found by content", "DIR", "-o")] = None
+    out: Annotated[
+        Path | None, Help("folder of the store, or its URL in a bucket", "in the cache, found by content", "DIR", "-o")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

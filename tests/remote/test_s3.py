@@ -21,6 +21,7 @@ from tokenmill.io import object_store
 SHARD = ("--shard-bytes", "100KB", "-t", "demo")
 pytestmark = pytest.mark.server
 KILLS = int(os.environ.get("TOKENMILL_KILLS", "20"))
+SERVER_KILLS = int(os.environ.get("TOKENMILL_SERVER_KILLS", "5"))  # each takes half a minute
 RACES = int(os.environ.get("TOKENMILL_RACES", "100"))
 
 
@@ -92,7 +93,7 @@ def test_a_builder_that_is_killed_at_any_moment_is_continued(s3, corpus, local, 
 def test_a_server_that_is_killed_at_any_moment_is_waited_for(s3, corpus, local, own_cache, server):
     put(f"{s3}/corpus", corpus)
     moments = random.Random(1)
-    for number in range(KILLS):
+    for number in range(SERVER_KILLS):
         arguments = (f"{s3}/corpus", *SHARD, "-o", f"{s3}/store{number}", "--workers", "2")
         builder = subprocess.Popen(build_command(*arguments, "-q"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         time.sleep(moments.uniform(0.1, 2.0))

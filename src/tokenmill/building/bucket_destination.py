@@ -61,6 +61,8 @@ class BucketDestination(FolderDestination):
         if store is None:
             held = {Path(piece.held[0]).name for task in plan.todo for piece in task.pieces if piece.held is not None}
             self.bucket.pull_columns(held)
+        else:
+            store.url = self.url
         return store
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:

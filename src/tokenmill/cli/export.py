@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         description="Write the documents of a store, or rows of it, in the format of another tool. Run it again to continue,"
         " or to see that it is up to date.",
     )
-    command.add_argument("store", help="folder of the store")
+    command.add_argument("store", help="folder of the store, or its URL")
     command.add_argument("path", help="folder of the export")
     add_options(command, ExportOptions)
     rows = command.add_argument_group("rows")

@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
         help="describe a store",
         description="Describe a store: counts, size, dates, tokenizer, fingerprint.",
     )
-    command.add_argument("store", help="folder of the store")
+    command.add_argument("store", help="folder of the store, or its URL")
     add_json(command)
 
 

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         help="show what rows for training cost: padding, tokens lost, documents split",
         description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan.",
     )
-    command.add_argument("store", help="folder of the store")
+    command.add_argument("store", help="folder of the store, or its URL")
     add_options(command, PackOptions, only=["seq_len", "split"])
     strategy = command.add_mutually_exclusive_group()
     add_options(strategy, LayoutOptions, only=["strategy"])

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         help="show documents: origin, text and ids",
         description="Show documents: where each came from, its text and its ids.",
     )
-    command.add_argument("store", help="folder of the store")
+    command.add_argument("store", help="folder of the store, or its URL")
     command.add_argument(
         "--doc", type=int, nargs="+", default=[0], metavar="N", help="numbers of documents, from 0; -1 is the last (0)"
     )

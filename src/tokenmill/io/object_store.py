@@ -26,7 +26,7 @@ from tokenmill.io.aws_settings import aws_settings
 BUCKETS = ("s3", "gs", "az")  # can be listed and written to
 SCHEMES = (*BUCKETS, "http", "https")
 RETRY_SECONDS = 120  # for how long a request is tried again
-MOST_RETRIES = 12
+MOST_RETRIES = 45
 REQUEST_SECONDS = 60  # for one try of a request
 CONNECT_SECONDS = 10
 LIST_CHUNK = 1000
@@ -243,7 +243,7 @@ def _store(base: str, pid: int) -> Any:
         "retry_timeout": timedelta(seconds=RETRY_SECONDS),
         "backoff": {
             "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=10),
+            "max_backoff": timedelta(seconds=3),
             "base": 2,
         },
     }
