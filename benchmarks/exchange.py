@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ PER_BLOCK = 1 << 24
 HALF_OF_CP = ("nanogpt", "megatron", "llmc")
 PEER_TOKENS = 2_000_000  # that the libraries' own writers write: one document at a time
 PEERS = ("datatrove", "litdata", "mds", "megatron")  # libraries that write the format themselves
+HERE = ("hf", "parquet")  # by `datasets`, which is installed beside this package
 PEER_SCRIPT = Path(__file__).parents[1] / "scripts" / "format_peers.py"
 
 
@@ -99,8 +101,8 @@ def _peers(work: Path, store: Store, environments: Path, best: dict[str, float],
     np.save(work / "ids.npy", np.concatenate(store[:documents]))
     np.save(work / "ends.npy", ends)
     bars = []
-    for name in PEERS:
-        python = environments / name / "bin" / "python"
+    for name in (*PEERS, *HERE):
+        python = sys.executable if name in HERE else environments / name / "bin" / "python"
         (work / "peer").mkdir()
         say(f"the writer of {name}")
         arguments = [name, work / "ids.npy", work / "ends.npy", work / "peer", store.tokenizer.vocab_size]

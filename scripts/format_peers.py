@@ -23,6 +23,8 @@ LIBRARIES = {
     "megatron": "megatron.core.datasets.indexed_dataset",
     "litdata": "litdata.streaming.cache",
     "datatrove": "datatrove.pipeline.tokens.tokenizer",
+    "hf": "datasets",
+    "parquet": "datasets",
 }
 BLOCK = 512  # tokens that loaders of flat formats are asked for
 
@@ -51,6 +53,24 @@ def write_megatron(documents: list[Any], folder: Path, vocab_size: int) -> None:
     for ids in documents:
         builder.add_document(torch.from_numpy(ids.astype(np.int64)), [len(ids)])
     builder.finalize(str(folder / "mine.idx"))
+
+
+def write_hf(documents: list[Any], folder: Path, vocab_size: int) -> None:
+    _dataset(documents, folder).save_to_disk(str(folder / "saved"))
+
+
+def write_parquet(documents: list[Any], folder: Path, vocab_size: int) -> None:
+    _dataset(documents, folder).to_parquet(str(folder / "train.parquet"))
+
+
+def _dataset(documents: list[Any], folder: Path) -> Any:
+    """A dataset made the usual way, one document at a time."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets.Dataset.from_generator(
+        lambda: ({"input_ids": ids} for ids in documents), cache_dir=str(folder / "cache")
+    )
 
 
 def read_mds(folder: Path) -> Iterable[Any]:
