@@ -260,3 +260,25 @@ def test_a_missing_object_is_an_input_error_that_names_it(bucket, corpus, tmp_pa
     assert "no such object" in store.failed[0]["error"]
     with pytest.raises(InputError, match="no such object"):
         list(tm.reading.read_piece(tm.reading.Piece(source.files[0]), source))
+
+
+def test_a_worker_on_another_machine_needs_nothing_but_the_bucket(
+    bucket, corpus, local, tmp_path, own_cache, monkeypatch
+):
+    from dataclasses import replace
+
+    from tokenmill.building.executors import in_process
+
+    runner = in_process.TaskRunner
+
+    def elsewhere(context, live=None):
+        """The same task runner, with a folder of its own in which there is nothing."""
+        there = tmp_path / "elsewhere"
+        return runner(
+            replace(context, shards=str(there / "shards"), tokenizer=str(there / "tokenizer"), journals=str(there)),
+            live,
+        )
+
+    monkeypatch.setattr(in_process, "TaskRunner", elsewhere)
+    assert build(corpus, f"{bucket}/store").fingerprint == local.fingerprint
+    assert tm.open(f"{bucket}/store").verify() == []

@@ -168,7 +168,12 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
     for path in disk.matching(folder / "tokenizer"):
         if path.is_file() and path.name not in contents and not path.name.endswith(".tmp"):  # of another slice
             disk.unlink(path)
-    return {f"tokenizer/{name}": digest(content) for name, content in contents.items()}
+    return tokenizer_files(tokenizer)
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """The digests of the tokenizer's files, by their names in a store."""
+    return {f"tokenizer/{name}": digest(content) for name, content in tokenizer.definition.contents().items()}
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:

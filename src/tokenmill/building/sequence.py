@@ -20,7 +20,7 @@ from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Task, task_of
-from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, write_tokenizer
+from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, tokenizer_files, write_tokenizer
 from tokenmill.building.reporting import announce_trial, event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.slices import Slice, SliceNotes, slices_key
@@ -198,6 +198,8 @@ def _carry_out(
     tokenizer = choose_engine(plan, weight, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
     manifest = _first_manifest(plan, tokenizer)
     manifest.files |= write_tokenizer(plan.folder, tokenizer)
+    if plan.prior.bucket is not None:
+        plan.prior.bucket.push_files(manifest.files)
     _link_borrowed_shards(plan, manifest.columns)
     if plan.prior.published is None:
         manifest.write(plan.folder)  # so that an interrupted build is recognised
@@ -442,6 +444,7 @@ def _task_context(plan: BuildPlan, tokenizer: Tokenizer) -> TaskContext:
         reading_key=plan.index.reading,
         listed_at=plan.source.looked_at,
         bucket=plan.prior.bucket.url if plan.prior.bucket is not None else None,
+        tokenizer_files=tokenizer_files(tokenizer) if plan.prior.bucket is not None else {},
     )
 
 

@@ -122,12 +122,14 @@ class TaskRunner:
         self._shards = Path(context.shards)
         self._source = Source(files=(), inputs=(), **context.reading)
         sys.path += [entry for entry in context.python_path if entry not in sys.path]
+        self._bucket = StoreBucket(context.bucket, self._shards.parent) if context.bucket is not None else None
+        if self._bucket is not None:
+            self._bucket.pull_files(context.tokenizer_files)
         definition = load_definition(Path(context.tokenizer), context.python_class)
         if definition is None:
             raise TokenizerError(f"{context.tokenizer}: the files of the tokenizer are gone; run the build again")
         self._encoder = Encoder(definition, **context.encoder, live=live)
         self._journal = Journal(Path(context.journals), context.reading_key, context.listed_at)
-        self._bucket = StoreBucket(context.bucket, self._shards.parent) if context.bucket is not None else None
 
     def warm_up(self) -> None:
         """Encode some text that every machine has, so that the engine has loaded what it needs and knows common words.

@@ -30,7 +30,9 @@ class TaskContext:
     journals: str  # folder of the journals
     reading_key: str  # how the text was read, as the source index spells it
     listed_at: int  # when the input files were listed, in nanoseconds
-    bucket: str | None = None  # URL of the store, if it is in a bucket
+    # For a store in a bucket: its URL, and the digests of the tokenizer's files there, for machines that do not have them.
+    bucket: str | None = None
+    tokenizer_files: dict[str, str] = field(default_factory=dict)
     # Set by the executor.
     memory: int | None = None  # bytes a process may use before it reloads its engine
     preload: bool = False  # whether to load what only some documents need before workers are forked

@@ -125,6 +125,11 @@ class StoreBucket:
             files.items(),
         )
 
+    def pull_files(self, files: dict[str, str]) -> None:
+        """Fetch files (name: digest) that are not here: a worker on another machine has none of them."""
+        missing = [(name, known) for name, known in files.items() if not (self.folder / name).exists()]
+        _at_once(lambda item: self._fetch(f"{FILES}/{item[1]}", self.folder / item[0]), missing)
+
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest, if it is still what it was when the build began. Raises LockedError if it is not."""
         contents = {name: disk.read_bytes(side_file(self.folder, manifest, name)) for name in manifest.files}
