@@ -29,6 +29,7 @@ Format = Literal["auto", "text", "lines", "jsonl", "parquet", "arrow", "csv", "t
 Engine = Literal[
     "auto", "reference", "gigatoken", "fastokens", "tokie", "tokenizers", "tiktoken", "sentencepiece", "python", "bytes"
 ]
+Backend = Literal["local", "ray"]
 Strategy = Literal["concat", "best_fit", "pad", "windows"]
 LabelMask = Literal["padding", "first", "overlap"]
 Field = Literal[
@@ -125,6 +126,13 @@ class RunOptions(Options):
     memory: Annotated[
         Annotated[str | int, Size(LEAST_MEMORY)] | None,
         Help("memory for all workers, such as 4GB; at least 336MiB", "half of what is free", "SIZE"),
+    ] = None
+    backend: Annotated[
+        Backend, Help("where workers run: on this machine, or on the nodes of a Ray cluster", metavar="NAME")
+    ] = "local"
+    address: Annotated[
+        str | None,
+        Help("of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto", "RAY_ADDRESS, or found by Ray", "ADDRESS"),
     ] = None
     cache_dir: Annotated[Path | None, Help("folder of the cache", "TOKENMILL_CACHE, or ~/.cache/tokenmill", "DIR")] = (
         None

@@ -181,6 +181,8 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
         is_trial=request.is_trial,
         is_slow=is_slow,
         live=tokenizer.live if tokenizer is not None and is_slow and tokenizer.traits.in_process_only else None,
+        backend=request.backend,
+        address=request.address,
     )
 
 

@@ -58,7 +58,7 @@ def _start_early(source: list[str], arguments: BuildArguments) -> None:
     """
     is_trial = any(getattr(arguments, each.name) is not None for each in fields(TrialOptions))
     is_alone = arguments.workers is not None and arguments.workers < 2
-    if is_trial or is_alone or arguments.out is None or os.path.lexists(arguments.out):
+    if is_trial or is_alone or arguments.backend != "local" or arguments.out is None or os.path.lexists(arguments.out):
         return
     from tokenmill.building.executors.worker_process import SMALL_BYTES, prepare_template
     from tokenmill.building.machine import usable_cores

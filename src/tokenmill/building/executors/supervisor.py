@@ -1,7 +1,8 @@
 """Which worker gets which task, and what happens when a worker dies or makes no progress.
 
-This module decides; `process_pool` acts. It looks at no clock and starts no process itself: workers are started, told and killed
-through `WorkerHost`, and time comes in through `time_passed`. So a test can run thousands of schedules in a second.
+This module decides; `process_pool` and `ray_pool` act. It looks at no clock and starts no process itself: workers are
+started, told and killed through `WorkerHost`, and time comes in through `time_passed`. So a test can run thousands of
+schedules in a second.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tokenmill import errors
 from tokenmill.building.document_sampler import Sample
 from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
 from tokenmill.building.executors.crashes import TASK_STRIKES, TaskCrashes
+from tokenmill.building.executors.stragglers import TaskTimes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import TaskAdvanced, TaskEnded
 from tokenmill.building.task_context import TaskResult
@@ -39,6 +41,7 @@ class Worker:
     """A worker as its supervisor knows it."""
 
     pid: int
+    is_placed: bool = True  # False as long as no machine has room for it
     ready: bool = False
     running: Task | None = None
     unfinished: dict[str, Task] = field(default_factory=dict)  # given to it, without a result yet
@@ -68,10 +71,15 @@ class WorkerHost(Protocol):
 
 
 class Supervisor:
-    """Keeps `count` workers busy until every task has a result or is given up."""
+    """Keeps `count` workers busy until every task has a result or is given up.
 
-    def __init__(self, count: int, host: WorkerHost, emit: Listener) -> None:
-        self._count, self._host, self._emit = count, host, emit
+    `is_remote`: the workers are on other machines, of which some may have no room yet, and some may be slow. Then a worker gets
+    a task only when it is ready; and if there is no task left to give, a task that takes much longer than usual is given to
+    an idle worker, too. The first result counts.
+    """
+
+    def __init__(self, count: int, host: WorkerHost, emit: Listener, *, is_remote: bool = False) -> None:
+        self.count, self._host, self._emit, self._is_remote = count, host, emit, is_remote
         self._offer: Offer | None = None
         self.workers: list[Worker] = []
         self._queue: deque[Task] = deque()
@@ -79,9 +87,10 @@ class Supervisor:
         self._crashes: dict[str, TaskCrashes] = {}
         self._died_unready = 0
         self._slowest_block: float | None = None  # seconds
+        self._times = TaskTimes()
 
     def start(self) -> None:
-        while len(self.workers) < self._count:
+        while len(self.workers) < self.count:
             self._start_worker()
 
     def begin(self, offer: Offer | None) -> None:
@@ -111,18 +120,43 @@ class Supervisor:
     def forget(self) -> None:
         """The workers are gone, and what was queued is not wanted any more."""
         self.workers = []
+        self._times = TaskTimes()
         self._queue.clear()
         self._later = iter(())
 
     def assign(self) -> None:
         """Give a task to every worker that encodes nothing, and start workers for the tasks that are left."""
         for worker in self.workers:
-            if worker.running is None and not worker.retiring and self._queue:
+            if self._queue and self._is_free(worker):
                 self._give_task(worker)
-        while self._queue and len(self.workers) < self._count:
-            self._give_task(self._start_worker())
+        while self._needs_worker():
+            worker = self._start_worker()
+            if self._is_free(worker):
+                self._give_task(worker)
         if not self._queue:
             self._take_one()  # while the workers are busy
+        if not self._queue and self._is_remote:
+            self._repeat_late_tasks()
+
+    def _is_free(self, worker: Worker) -> bool:
+        return worker.running is None and not worker.retiring and (worker.ready or not self._is_remote)
+
+    def _needs_worker(self) -> bool:
+        coming = sum(not worker.ready for worker in self.workers) if self._is_remote else 0  # each takes a task
+        return len(self._queue) > coming and len(self.workers) < self.count
+
+    def _repeat_late_tasks(self) -> None:
+        """Give tasks that take much longer than usual to idle workers, too: one of each."""
+        for worker in self.workers:
+            if not self._is_free(worker) or worker.unfinished:
+                continue
+            running = [task for other in self.workers for task in other.unfinished.values()]
+            once = [task for task in running if sum(task.id == other.id for other in running) == 1]
+            task = self._times.latest(once)
+            if task is None:
+                return
+            self._queue.append(task)
+            self._give_task(worker)
 
     def _start_worker(self) -> Worker:
         worker = self._host.start_worker()
@@ -141,9 +175,10 @@ class Supervisor:
         task = self._queue.popleft()
         worker.running, worker.at, worker.piece = task, None, None
         worker.unfinished[task.id] = task
+        self._times.begin(task)
         worker.silent = worker.stuck = 0.0
         crashes = self._crashes.get(task.id, TaskCrashes())
-        has_idle_cores = sum(bool(other.running) for other in self.workers) + len(self._queue) < self._count
+        has_idle_cores = sum(bool(other.running) for other in self.workers) + len(self._queue) < self.count
         self._host.send(
             worker, {"task": asdict(task), "crashes": asdict(crashes.history), "reads_ahead": has_idle_cores}
         )
@@ -169,9 +204,19 @@ class Supervisor:
             case "result":
                 task = worker.unfinished.pop(value.pop("task"), None)
                 if task is not None:  # else it was answered before
+                    self._times.finish(task)
+                    self._drop_copies(task)
                     self._outcomes.add(task, TaskResult.from_json(value))
             case "fatal":
                 raise getattr(errors, value["type"], errors.BuildError)(value["message"])
+
+    def _drop_copies(self, task: Task) -> None:
+        """A task has its result, or is given up: no other worker need go on with it."""
+        for worker in list(self.workers):
+            had_it = worker.unfinished.pop(task.id, None) is not None
+            if had_it and worker.running is not None and worker.running.id == task.id:
+                worker.retiring = True
+                self._host.kill(worker)
 
     def _note_progress(self, worker: Worker, kind: str) -> None:
         if kind == "at" and worker.at is not None:
@@ -183,7 +228,10 @@ class Supervisor:
 
         Pass at most a second at a time, whatever the clock says: after a computer slept, workers get their time anew.
         """
+        self._times.time_passed(seconds)
         for worker in list(self.workers):
+            if worker not in self.workers or not worker.is_placed:
+                continue
             if worker.ready and not (worker.running or worker.unfinished or worker.retiring):
                 continue  # it owes no answer
             worker.silent += seconds
@@ -211,8 +259,11 @@ class Supervisor:
             WorkerStuck(pid=worker.pid, seconds=seconds, is_silent=is_silent, file=file, is_replaced=is_replaced)
         )
 
-    def worker_ended(self, worker: Worker, code: int, stderr: str) -> None:
-        """A worker has ended: queue its unfinished tasks again, and record where it died."""
+    def worker_ended(self, worker: Worker, code: int, stderr: str, *, is_lost: bool = False) -> None:
+        """A worker has ended: queue its unfinished tasks again, and record where it died.
+
+        `is_lost`: it ended, or cannot be reached, because of its machine. Then it does not matter what it was encoding.
+        """
         self.workers.remove(worker)
         lost = [task for task in worker.unfinished.values() if not self._is_done(task)]
         if not worker.retiring or lost:
@@ -223,9 +274,13 @@ class Supervisor:
             self._emit(TaskEnded(task=task.id))
             if worker.ready:
                 # With two unfinished tasks either may have caused it: next time each runs alone.
-                is_suspect = len(lost) == 1 and task is worker.running
+                is_suspect = len(lost) == 1 and task is worker.running and not is_lost
                 self._record_crash(task, worker if is_suspect else None, code)
-            if task.id not in self._outcomes.failures:
+            if task.id in self._outcomes.failures:
+                self._times.forget(task)
+                self._drop_copies(task)
+            elif not any(task.id in other.unfinished for other in self.workers):
+                self._times.forget(task)
                 self._queue.appendleft(task)
 
     def _count_unready(self, code: int, stderr: str) -> None:

@@ -56,12 +56,14 @@ class WorkerProcess:
         self._template: Template | None = None
         self._pid, self._pidfd = 0, -1
 
-    def start_alone(self) -> None:
-        """Start it as a process of its own."""
+    def start_alone(self, folder: str | None = None) -> None:
+        """Start it as a process of its own, in this folder if it is not that of the calling process."""
         command = [sys.executable, "-P", "-m", "tokenmill.building.executors.worker"]
         stdin, stdout, stderr = self.its_ends
         environment = {**WORKER_ENVIRONMENT, **os.environ}  # what the user has set takes precedence
-        self._process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment)
+        self._process = subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, cwd=folder
+        )
         self._close_its_ends()
 
     def was_forked(self, pid: int, template: Template) -> None:
@@ -74,9 +76,17 @@ class WorkerProcess:
     def is_started(self) -> bool:
         return not self.its_ends
 
+    @property
+    def pid(self) -> int:
+        """0 if it is not started."""
+        return self._pid if self._process is None else self._process.pid
+
     def send(self, message: dict[str, Any]) -> None:
+        self.send_line(json.dumps(message).encode())
+
+    def send_line(self, message: bytes) -> None:
         with suppress(OSError):  # it died, and the end of its output shows that
-            line = memoryview(json.dumps(message).encode() + b"\n")
+            line = memoryview(message + b"\n")
             while line:
                 line = line[self.stdin.write(line) :]
 
