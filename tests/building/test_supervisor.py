@@ -44,13 +44,13 @@ class Simulation:
     or has grown too large.
     """
 
-    def __init__(self, work: Work, seed: int, faults: int) -> None:
+    def __init__(self, work: Work, seed: int, faults: int, *, is_remote: bool = False) -> None:
         self.work, self.draw, self.faults = work, random.Random(seed), faults
         self.noted: list[str] = []
         self.events: list[object] = []
         self.pids = 0
         self.runner = TaskRunner(work.context)
-        self.supervisor = Supervisor(self.draw.randint(1, 4), self, self.events.append)
+        self.supervisor = Supervisor(self.draw.randint(1, 4), self, self.events.append, is_remote=is_remote)
 
     # What a supervisor asks of its host.
 
@@ -148,12 +148,13 @@ def undisturbed(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MANY_SEEDS, marks=pytest.mark.stress)])
-def test_any_schedule_gives_the_same_store_and_ends(corpus, undisturbed, tmp_path, seeds):
-    """Workers that die, stop, finish late, answer twice, in any order."""
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_any_schedule_gives_the_same_store_and_ends(corpus, undisturbed, tmp_path, seeds, is_remote):
+    """Workers that die, stop, finish late, answer twice, in any order; remote ones may run a task twice."""
     died = stuck = 0
     for seed in range(seeds):
         work = plan_work(corpus, tmp_path / f"{seed}")
-        simulation = Simulation(work, seed, random.Random(seed).randint(0, 12))
+        simulation = Simulation(work, seed, random.Random(seed).randint(0, 12), is_remote=is_remote)
         simulation.run()
         assert work.files() == undisturbed, f"seed {seed}"
         assert len(simulation.noted) == len(set(simulation.noted)), f"seed {seed}: a task was noted twice"
@@ -162,7 +163,9 @@ def test_any_schedule_gives_the_same_store_and_ends(corpus, undisturbed, tmp_pat
         died += sum(isinstance(event, WorkerDied) for event in simulation.events)
         stuck += sum(isinstance(event, WorkerStuck) and event.is_replaced for event in simulation.events)
     assert died > seeds
-    assert stuck > seeds / 4
+    assert stuck > seeds / (
+        8 if is_remote else 4
+    )  # a task that runs elsewhere, too, often ends before its first worker
 
 
 class Quiet:
