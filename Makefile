@@ -23,13 +23,18 @@ RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint stress soak bench conformance dist clean
+.PHONY: demo test cluster lint stress soak bench conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
 
 test: lint                ## lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
+	@echo "Not run: the tests of Ray clusters (make cluster), which install Ray."
+
+cluster: $(STAMP)         ## the tests of builds on a Ray cluster, of three nodes on this machine
+	$(PIP) -e '.[dev,ray]'
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 stress: $(STAMP)          ## the slow tests: kills, crashing engines, memory, the benchmarks; eight processes at one cache, fifty times
 	$(BIN)/python -m pytest -n auto -m stress

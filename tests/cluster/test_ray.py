@@ -1,50 +1,248 @@
-"""Builds on a Ray cluster: three nodes on this machine, of which some are lost, hang or are killed."""
+"""Builds on a Ray cluster of three nodes on this machine, of which some are lost, hang or are killed."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
+from build_helpers import temporary_files
 
+import tokenmill as tm
+from tokenmill.building.executors import ray_pool, stragglers
+from tokenmill.building.executors.ray_cluster import RayCluster, import_ray
+from tokenmill.building.executors.ray_pool import RayPool
+from tokenmill.errors import BuildError
+from tokenmill.events import Planned, ShardDone, WorkerDied
+from tokenmill.io.atomic import temporary_path
 from tokenmill.testing.executors import CRASHING, ExecutorTests
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: the tests of builds on a cluster were not run", allow_module_level=True)
 
-from tokenmill.building.executors.ray_cluster import import_ray
-from tokenmill.building.executors.ray_pool import RayPool
+pytestmark = pytest.mark.cluster
+NODE = {"num_cpus": 1, "memory": 4 << 30, "object_store_memory": 80 << 20}
+OPTIONS = {"shard_bytes": "16KB", "engine": "gigatoken"}
+WORKER = "tokenmill.building.executors.worker"
+HARD_LIMIT = 120.0  # seconds after which anything still running is a hang
 
-ray = import_ray()
+DRIVER = """
+import signal, sys
+import tokenmill as tm
+signal.signal(signal.SIGINT, signal.default_int_handler)
+source, tokenizer, out, address = sys.argv[1:]
+options = {"shard_bytes": "16KB", "engine": "gigatoken", "progress": "quiet"}
+store = tm.build(source, tokenizer, out, backend="ray", address=address, workers=2, **options)
+print(store.fingerprint)
+"""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
+    """Its workers have an engine that crashes at the text of the conformance suite."""
+    import_ray()  # with the settings of tokenmill
     from ray.cluster_utils import Cluster
 
     site = tmp_path_factory.mktemp("site")
-    (site / "sitecustomize.py").write_text(
-        "import sys\nif 'tokenmill.building.executors.worker' in sys.orig_argv:\n"
-        + "".join(f"    {line}\n" for line in CRASHING.splitlines())
-    )
+    lines = [f"if {WORKER!r} in sys.orig_argv:", *(f"    {line}" for line in CRASHING.splitlines())]
+    (site / "sitecustomize.py").write_text("\n".join(["import sys", *lines]))
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     patch.setenv("TOKENMILL_SURVIVOR", "1")
-    started = Cluster()
-    for number in range(3):
-        started.add_node(
-            wait=False, num_cpus=1, memory=4 << 30, object_store_memory=80 << 20, include_dashboard=False
-        ) if not number else started.add_node(wait=False, num_cpus=1, memory=4 << 30, object_store_memory=80 << 20)
-    started.wait_for_nodes()
-    yield started
-    started.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(wait=False, **NODE)
+    cluster.wait_for_nodes()
     patch.undo()
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Some 240 tasks."""
+    folder = tmp_path_factory.mktemp("corpus")
+    draw = random.Random(3)
+    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
+    for number in range(4):
+        with open(folder / f"{number}.jsonl", "w") as out:
+            for _ in range(1500):
+                out.write(json.dumps({"text": " ".join(draw.choices(words, k=110))}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fingerprint(corpus, tokenizer_path, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("local") / "store"
+    return tm.build(corpus, tokenizer_path, folder, workers=0, progress="quiet", **OPTIONS).fingerprint
+
+
+@pytest.fixture
+def build(cluster, corpus, tokenizer_path, tmp_path):
+    def build(listen=lambda event: None, **options) -> tm.Store:
+        options = {"backend": "ray", "address": cluster.address, "workers": 3, **OPTIONS, **options}
+        return tm.build(corpus, tokenizer_path, tmp_path / "store", progress=listen, **options)
+
+    return build
+
+
+def worker_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if WORKER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def wait_until(holds, seconds: float = HARD_LIMIT) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def receipts(store: Path) -> dict[str, tuple[int, int]]:
+    """Every receipt and column there is: which file it is, and when it was written."""
+    names = [path.stem for path in (store / "shards").glob("*.json")]
+    files = [path for name in names for path in (store / "shards").glob(f"{name}*")]
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
 
 class TestRayPool(ExecutorTests):
     @pytest.fixture(autouse=True)
     def _connected(self, cluster):
         self.address = cluster.address
+        connection = RayCluster(cluster.address)
+        yield
+        connection.close()
 
     def executor(self, emit):
         return RayPool(emit, address=self.address, workers=2, memory="2GB")
+
+
+def test_a_build_is_that_of_this_machine(build, fingerprint, tmp_path):
+    """By default with a worker per CPU of the cluster; nothing is left behind."""
+    events = []
+    store = build(events.append, workers=None, memory="3GB", shard_bytes="16KB")
+    [planned] = [event for event in events if isinstance(event, Planned)]
+    assert store.fingerprint == fingerprint
+    assert store.verify() == []
+    assert planned.workers == "3 Ray workers on 3 nodes, of at most 1.0 GB"
+    assert len({event.pid for event in events if isinstance(event, ShardDone)}) > 1
+    assert temporary_files(tmp_path / "store") == []
+    assert wait_until(lambda: not worker_processes(), 10)
+
+
+def test_a_node_is_lost(build, cluster, fingerprint):
+    """Its tasks are done by others, and no document is blamed."""
+    events = []
+    node = cluster.add_node(**{**NODE, "num_cpus": 2})
+
+    def listen(event):
+        events.append(event)
+        if isinstance(event, ShardDone) and node in cluster.worker_nodes:
+            cluster.remove_node(node, allow_graceful=False)
+
+    store = build(listen, workers=5)
+    assert store.fingerprint == fingerprint
+    assert [event for event in events if isinstance(event, WorkerDied)]
+    assert store.quarantined == {}
+
+
+def test_the_driver_is_killed(cluster, corpus, tokenizer_path, tmp_path, fingerprint):
+    """Its workers end by themselves. The next build encodes only what has no receipt."""
+    store = tmp_path / "store"
+    command = [sys.executable, "-c", DRIVER, str(corpus), str(tokenizer_path), str(store), cluster.address]
+    driver = subprocess.Popen(command)
+    assert wait_until(lambda: len(receipts(store)) > 30)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    assert wait_until(lambda: not worker_processes(), 30)
+    before = receipts(store)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HARD_LIMIT)
+    assert done.stdout.strip() == fingerprint, done.stderr
+    after = receipts(store)
+    assert len(after) > len(before) > 30
+    assert {name: after[name] for name in before} == before
+    assert temporary_files(store) == []
+
+
+def test_ctrl_c(cluster, corpus, tokenizer_path, tmp_path):
+    """When the driver has ended there is no worker, and no receipt appears."""
+    store = tmp_path / "store"
+    command = [sys.executable, "-c", DRIVER, str(corpus), str(tokenizer_path), str(store), cluster.address]
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert wait_until(lambda: len(receipts(store)) > 30)
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=HARD_LIMIT)
+    assert worker_processes() == []
+    before = receipts(store)
+    assert driver.returncode
+    assert "KeyboardInterrupt" in errors
+    assert not (store / "sources.json").exists()
+    assert receipts(store) == before
+
+
+@pytest.mark.parametrize("who", ["actor", "worker"])
+def test_who_hangs_is_replaced(build, fingerprint, monkeypatch, who):
+    """An actor that does not answer is lost; the task of a worker that makes no progress runs elsewhere, too."""
+    monkeypatch.setattr(ray_pool, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(ray_pool, "LOST_SECONDS", 4.0)
+    monkeypatch.setattr(stragglers, "LEAST_SECONDS", 3.0)
+    stopped: list[psutil.Process] = []
+    events = []
+
+    def listen(event):
+        events.append(event)
+        if isinstance(event, ShardDone) and not stopped:
+            process = psutil.Process(event.pid)
+            stopped.append(process.parent() if who == "actor" else process)
+            stopped[0].suspend()
+
+    began = time.monotonic()
+    store = build(listen)
+    assert time.monotonic() - began < 30
+    assert store.fingerprint == fingerprint
+    assert wait_until(lambda: not stopped[0].is_running(), 15)
+    assert wait_until(lambda: not worker_processes(), 15)
+
+
+def test_a_folder_that_the_nodes_do_not_see(build, monkeypatch, tmp_path):
+    """The error names the node and the folder, before any task runs."""
+    unseen = tmp_path / "elsewhere"
+    monkeypatch.setattr(RayPool, "_write_mark", lambda pool, folder: temporary_path(unseen / "seen"))
+    with pytest.raises(BuildError, match=f"node .* does not see the output folder {unseen}"):
+        build()
+    assert receipts(tmp_path / "store") == {}
+
+
+def test_input_that_the_nodes_do_not_see(build, corpus, monkeypatch):
+    """A file that the driver sees and a node does not is not a failure of the file."""
+
+    def unreadable(pool, worker, message):
+        for piece in message.get("task", {"pieces": ()})["pieces"]:
+            piece["file"] = [f"{piece['file'][0]}.gone", *piece["file"][1:]]
+        send(pool, worker, message)
+
+    send, exists = RayPool.send, os.path.exists
+    monkeypatch.setattr(RayPool, "send", unreadable)
+    monkeypatch.setattr(os.path, "exists", lambda path: exists(str(path).removesuffix(".gone")))
+    with pytest.raises(BuildError, match=r"node .* does not see .*jsonl"):
+        build()
+
+
+def test_an_address_where_nobody_is(corpus, tokenizer_path, tmp_path):
+    with pytest.raises(BuildError, match="cannot connect to the Ray cluster at 127.0.0.1:1"):
+        tm.build(corpus, tokenizer_path, tmp_path / "store", backend="ray", address="127.0.0.1:1", workers=1)

@@ -40,6 +40,8 @@ class RayWorker:
         self._is_urgent = True  # the first answer says that there is room for this worker
         self._called = time.monotonic()
         self._process = WorkerProcess()
+        self._stderr_reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._stdout_reader = threading.Thread(target=self._read_stdout, daemon=True)
         if __version__ != self._setup["version"]:
             self._fail(
                 f"node {platform.node()} has tokenmill {__version__}, and this process {self._setup['version']}: install"
@@ -48,10 +50,8 @@ class RayWorker:
             return
         folder = self._setup["folder"]
         self._process.start_alone(folder if os.path.isdir(folder) else None)
-        self._stderr_reader = threading.Thread(target=self._read_stderr, daemon=True)
-        self._stderr_reader.start()
-        for target in (self._read_stdout, self._watch):
-            threading.Thread(target=target, daemon=True).start()
+        for thread in (self._stderr_reader, self._stdout_reader, threading.Thread(target=self._watch, daemon=True)):
+            thread.start()
 
     def begin(self, message: str, mark: str) -> None:
         """Give the worker the context of the build, if this node sees the output folder: the driver wrote `mark` there."""
@@ -100,6 +100,9 @@ class RayWorker:
         """Kill the worker. It writes nothing after this returns."""
         self._process.kill()
         self._process.wait(KILL_SECONDS)
+        if self._stdout_reader.is_alive():
+            self._stdout_reader.join(1.0)
+        self._process.close()
 
     # Threads.
 

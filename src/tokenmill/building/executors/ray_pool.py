@@ -116,21 +116,17 @@ class RayPool:
         workers: list[Any] = self._supervisor.workers
         self._poller.forget(workers)
         # An actor that has not answered yet has no task.
-        asked = [self._call(worker, "end", ENDING) for worker in workers if worker.is_placed]
-        hung = self._cluster.ray.wait(asked, num_returns=len(asked), timeout=KILL_SECONDS)[1] if asked else []
+        has_ended = self._end_processes([worker for worker in workers if worker.is_placed])
         for worker in workers:
             self._kill_actor(worker)
-        if hung:
+        if not has_ended:
             time.sleep(FORCED_SECONDS)
         self._supervisor.forget()
         self._remove_mark()
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
         self._remove_mark()
-        folder = Path(context.shards).absolute().parent
-        self._mark = temporary_path(folder / "seen")  # a name that is cleaned up after a crash
-        with writing(self._mark), disk.open_to_write(self._mark) as out:
-            disk.sync(out)
+        self._mark = self._write_mark(Path(context.shards).absolute().parent)
         context = replace(
             context,
             shards=os.path.abspath(context.shards),
@@ -195,6 +191,7 @@ class RayPool:
         self._call(worker, "send", SENDING, json.dumps(message))
 
     def kill(self, worker: Worker) -> None:
+        self._end_processes([worker])
         self._end(worker, KILLED, "")
 
     def is_too_large(self, worker: Any) -> bool:
@@ -233,9 +230,13 @@ class RayPool:
 
     def _end(self, worker: Any, code: int, stderr: str, *, is_lost: bool = False) -> None:
         self._poller.forget([worker])
-        self._call(worker, "end", ENDING)  # at once, if it still can
         self._kill_actor(worker)
         self._supervisor.worker_ended(worker, code, stderr, is_lost=is_lost)
+
+    def _end_processes(self, workers: list[Any]) -> bool:
+        """Have actors kill their worker processes. Whether all have answered, or are dead themselves."""
+        asked = [self._call(worker, "end", ENDING) for worker in workers]
+        return not asked or not self._cluster.ray.wait(asked, num_returns=len(asked), timeout=KILL_SECONDS + 1.0)[1]
 
     def _kill_actor(self, worker: Any) -> None:
         with suppress(Exception):  # it is dead already
@@ -257,6 +258,13 @@ class RayPool:
                 f"node {node} does not see {first_names(missing)}, which this process sees: put the input on a file"
                 " system that all nodes share, and name it by absolute paths"
             )
+
+    def _write_mark(self, folder: Path) -> Path:
+        """Write a file by which a node knows that it sees the folder. Its name is one that is cleaned up after a crash."""
+        mark = temporary_path(folder / "seen")
+        with writing(mark), disk.open_to_write(mark) as out:
+            disk.sync(out)
+        return mark
 
     def _remove_mark(self) -> None:
         if self._mark is not None:
