@@ -24,6 +24,7 @@ from tokenmill.building.executors.ray_pool import RayPool
 from tokenmill.errors import BuildError
 from tokenmill.events import Planned, ShardDone, WorkerDied
 from tokenmill.io.atomic import temporary_path
+from tokenmill.store.manifest import read_manifest
 from tokenmill.testing.executors import CRASHING, ExecutorTests
 
 if importlib.util.find_spec("ray") is None:
@@ -133,13 +134,13 @@ class TestRayPool(ExecutorTests):
 
 
 def test_a_build_is_that_of_this_machine(build, fingerprint, tmp_path):
-    """By default with a worker per CPU of the cluster; nothing is left behind."""
+    """Done by workers on all nodes, and nothing is left behind."""
     events = []
-    store = build(events.append, workers=None, memory="3GB", shard_bytes="16KB")
+    store = build(events.append)
     [planned] = [event for event in events if isinstance(event, Planned)]
     assert store.fingerprint == fingerprint
     assert store.verify() == []
-    assert planned.workers == "3 Ray workers on 3 nodes, of at most 1.0 GB"
+    assert planned.workers == "3 Ray workers on 3 nodes, of at most 2.1 GB"
     assert len({event.pid for event in events if isinstance(event, ShardDone)}) > 1
     assert temporary_files(tmp_path / "store") == []
     assert wait_until(lambda: not worker_processes(), 10)
@@ -158,7 +159,7 @@ def test_a_node_is_lost(build, cluster, fingerprint):
     store = build(listen, workers=5)
     assert store.fingerprint == fingerprint
     assert [event for event in events if isinstance(event, WorkerDied)]
-    assert store.quarantined == {}
+    assert read_manifest(store.path).quarantined == {}
 
 
 def test_the_driver_is_killed(cluster, corpus, tokenizer_path, tmp_path, fingerprint):
@@ -228,21 +229,29 @@ def test_a_folder_that_the_nodes_do_not_see(build, monkeypatch, tmp_path):
     assert receipts(tmp_path / "store") == {}
 
 
-def test_input_that_the_nodes_do_not_see(build, corpus, monkeypatch):
+def test_input_that_the_nodes_do_not_see(cluster, corpus, tokenizer_path, tmp_path, monkeypatch):
     """A file that the driver sees and a node does not is not a failure of the file."""
+    path, exists = tmp_path / "unseen.jsonl", os.path.exists
+    path.write_bytes((corpus / "0.jsonl").read_bytes())
 
-    def unreadable(pool, worker, message):
-        for piece in message.get("task", {"pieces": ()})["pieces"]:
-            piece["file"] = [f"{piece['file'][0]}.gone", *piece["file"][1:]]
-        send(pool, worker, message)
+    def listen(event):
+        if isinstance(event, Planned):
+            path.unlink()
 
-    send, exists = RayPool.send, os.path.exists
-    monkeypatch.setattr(RayPool, "send", unreadable)
-    monkeypatch.setattr(os.path, "exists", lambda path: exists(str(path).removesuffix(".gone")))
-    with pytest.raises(BuildError, match=r"node .* does not see .*jsonl"):
-        build()
+    monkeypatch.setattr(os.path, "exists", lambda other: other == str(path) or exists(other))  # in this process only
+    options = {"backend": "ray", "address": cluster.address, "workers": 1, "progress": listen}
+    with pytest.raises(BuildError, match=f"node .* does not see {path}, which this process sees"):
+        tm.build(path, tokenizer_path, tmp_path / "store", **options, **OPTIONS)
 
 
-def test_an_address_where_nobody_is(corpus, tokenizer_path, tmp_path):
-    with pytest.raises(BuildError, match="cannot connect to the Ray cluster at 127.0.0.1:1"):
-        tm.build(corpus, tokenizer_path, tmp_path / "store", backend="ray", address="127.0.0.1:1", workers=1)
+def test_as_many_workers_as_the_cluster_has_cpus(cluster):
+    """Unless the text is too little for them, or the user says how many."""
+    for options, count in (({}, 3), ({"most": 2}, 2), ({"workers": 5, "most": 2}, 5), ({"memory": "600MB"}, 1)):
+        with RayPool(lambda event: None, address=cluster.address, **options) as pool:
+            assert pool.processes == count
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_where_nobody_is(address):
+    with pytest.raises(BuildError, match=f"cannot connect to the Ray cluster at {address}: Connection refused"):
+        RayPool(lambda event: None, address=address, workers=1)

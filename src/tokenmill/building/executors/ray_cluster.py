@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 from typing import Any
 
 from tokenmill.building.machine import PARENT_BYTES, WORKER_BYTES
@@ -11,6 +12,7 @@ from tokenmill.errors import BuildError, UsageError
 from tokenmill.formatting import parse_size
 from tokenmill.option_types import option_name
 
+CONNECT_SECONDS = 10.0
 # A connection that was lost without a word, as when a machine loses its power, is noticed within 30 s. Ray reads these when it is
 # imported. Those of health checks matter where this process starts Ray itself; a cluster has its own. What a user has set
 # takes precedence.
@@ -40,6 +42,20 @@ def import_ray() -> Any:
         ) from error
 
 
+def _knock(address: str | None) -> None:
+    """Raise BuildError if nobody answers at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BuildError(
+            f"cannot connect to the Ray cluster at {address}: {error.strerror or error}. Is it running (ray status), and is"
+            " the address right?"
+        ) from error
+
+
 class RayCluster:
     """A connection to a cluster: one that this process has already, or a new one that `close` ends.
 
@@ -51,12 +67,12 @@ class RayCluster:
         self.ray = import_ray()
         self._is_own = not self.ray.is_initialized()
         if self._is_own:
+            _knock(address)
             try:
                 self.ray.init(address=address, log_to_driver=False, logging_level="WARNING")
-            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-                raise BuildError(
-                    f"cannot connect to the Ray cluster at {address or 'the address that Ray has chosen'}: {error}"
-                ) from error
+            except (OSError, RuntimeError, ValueError) as error:
+                where = f"at {address}" if address else "that Ray has found"
+                raise BuildError(f"cannot connect to the Ray cluster {where}: {error}") from error
 
     def close(self) -> None:
         if self._is_own:
