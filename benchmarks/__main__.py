@@ -71,6 +71,10 @@ def parser() -> argparse.ArgumentParser:
     exchange.add_argument("--tokens", type=count, default=200_000_000, help="tokens to write (200,000,000)")
     exchange.add_argument("--environments", type=Path, metavar="DIR", help="a folder with an environment per format")
 
+    ray = _add(commands, "ray", _ray, "a build with workers of a Ray cluster on this machine, against local workers")
+    _add_text(ray, "1GB")
+    _add_tokenizer(ray)
+
     chart = commands.add_parser("chart", help="draw the speeds of a result of builds", description=write_chart.__doc__)
     chart.set_defaults(run=write_chart)
     chart.add_argument("results", type=Path, help="JSON that `builds --output` has written")
@@ -142,6 +146,13 @@ def _exchange(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[A
     from benchmarks.exchange import exchange_table, measure_exchange
 
     return measure_exchange(work, options.tokens, options.rounds, options.environments), exchange_table
+
+
+def _ray(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:
+    from benchmarks.ray_overhead import measure_ray_overhead, ray_overhead_table
+
+    size = parse_size(options.size, "size")
+    return measure_ray_overhead(work, options.corpus, options.tokenizer, size, options.rounds), ray_overhead_table
 
 
 if __name__ == "__main__":

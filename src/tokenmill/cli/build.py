@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import fields
 from typing import Any
 
@@ -44,9 +44,9 @@ def _build(options: argparse.Namespace) -> int:
     _start_early(options.source, arguments)
     from tokenmill.building.api import build_store
 
-    store = build_store(tuple(options.source), arguments, allow_temporary=False)
-    if store is None:  # a slice, and others are not done yet
-        return 0
+    # Ray prints messages about its nodes on standard output, which is for the result.
+    with nullcontext() if arguments.backend == "local" else redirect_stdout(sys.stderr):
+        store = build_store(tuple(options.source), arguments, allow_temporary=False)
     print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
 
