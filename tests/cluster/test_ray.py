@@ -245,10 +245,12 @@ def test_input_that_the_nodes_do_not_see(cluster, corpus, tokenizer_path, tmp_pa
 
 
 def test_as_many_workers_as_the_cluster_has_cpus(cluster):
-    """Unless the text is too little for them, or the user says how many."""
+    """Unless the text is too little for them, or the user says how many. SIGTERM stays what it was."""
+    before = signal.getsignal(signal.SIGTERM)
     for options, count in (({}, 3), ({"most": 2}, 2), ({"workers": 5, "most": 2}, 5), ({"memory": "600MB"}, 1)):
         with RayPool(lambda event: None, address=cluster.address, **options) as pool:
             assert pool.processes == count
+            assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tokenmill.building.machine import PARENT_BYTES, WORKER_BYTES
@@ -56,6 +60,15 @@ def _knock(address: str | None) -> None:
         ) from error
 
 
+@contextmanager
+def _same_sigterm() -> Iterator[None]:
+    """Ray sets a handler of SIGTERM; the one of the caller, such as that of the command line, is put back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
+
+
 class RayCluster:
     """A connection to a cluster: one that this process has already, or a new one that `close` ends.
 
@@ -69,8 +82,9 @@ class RayCluster:
         if self._is_own:
             _knock(address)
             try:
-                self.ray.init(address=address, log_to_driver=False, logging_level="WARNING")
-            except (OSError, RuntimeError, ValueError) as error:
+                with _same_sigterm():
+                    self.ray.init(address=address, log_to_driver=False, logging_level="WARNING")
+            except (ImportError, OSError, RuntimeError, ValueError) as error:
                 where = f"at {address}" if address else "that Ray has found"
                 raise BuildError(f"cannot connect to the Ray cluster {where}: {error}") from error
 
