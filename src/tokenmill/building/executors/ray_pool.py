@@ -45,8 +45,9 @@ REPORT_SECONDS = 0.5  # between two reports of memory
 GROWTH_SECONDS = 10.0  # between two looks at the size of the cluster
 # Ray kills an actor that does not react within this time.
 FORCED_SECONDS = 6.0
-# Threads of an actor, by what its methods do: one that waits holds up no other, and messages stay in order.
-SENDING, RECEIVING, ENDING = "sending", "receiving", "ending"
+# Calls of an actor that may wait at the same time: one for lines, one for a pipe that is full, one that ends it. Messages stay in
+# order although calls may overtake each other: the supervisor sends one, and waits for what the worker says to it.
+ACTOR_THREADS = 4
 
 
 @dataclass(eq=False, kw_only=True)
@@ -91,7 +92,7 @@ class RayPool:
             num_cpus=1,
             memory=self._memory,
             max_restarts=0,  # the supervisor starts others
-            concurrency_groups={SENDING: 1, RECEIVING: 1, ENDING: 2},
+            max_concurrency=ACTOR_THREADS,
         )(RayWorker)
 
     def start(self) -> None:
@@ -185,10 +186,10 @@ class RayPool:
         return worker
 
     def _tell_context(self, worker: Any) -> None:
-        self._call(worker, "begin", SENDING, self._context, str(self._mark))
+        worker.actor.begin.remote(self._context, str(self._mark))
 
-    def send(self, worker: Worker, message: dict[str, Any]) -> None:
-        self._call(worker, "send", SENDING, json.dumps(message))
+    def send(self, worker: Any, message: dict[str, Any]) -> None:
+        worker.actor.send.remote(json.dumps(message))
 
     def kill(self, worker: Worker) -> None:
         self._end_processes([worker])
@@ -198,9 +199,6 @@ class RayPool:
         return bool(worker.resident > self._memory)
 
     # Actors.
-
-    def _call(self, worker: Any, method: str, group: str, *arguments: Any) -> Any:
-        return getattr(worker.actor, method).options(concurrency_group=group).remote(*arguments)
 
     def _take(self, worker: _Remote, answer: Any) -> None:
         """An answer of an actor; or an exception, if it is lost."""
@@ -235,7 +233,7 @@ class RayPool:
 
     def _end_processes(self, workers: list[Any]) -> bool:
         """Have actors kill their worker processes. Whether all have answered, or are dead themselves."""
-        asked = [self._call(worker, "end", ENDING) for worker in workers]
+        asked = [worker.actor.end.remote() for worker in workers]
         return not asked or not self._cluster.ray.wait(asked, num_returns=len(asked), timeout=KILL_SECONDS + 1.0)[1]
 
     def _kill_actor(self, worker: Any) -> None:
@@ -251,7 +249,7 @@ class RayPool:
             return
         node, missing = "", []
         with suppress(Exception):  # it was lost meanwhile
-            asked = self._call(worker, "missing", ENDING, json.dumps(paths))
+            asked = worker.actor.missing.remote(json.dumps(paths))
             node, missing = json.loads(self._cluster.ray.get(asked, timeout=LOST_SECONDS))
         if missing:
             raise BuildError(
@@ -300,8 +298,7 @@ class _Poller:
         self._thread.join()
 
     def _poll(self, worker: _Remote) -> None:
-        receive = worker.actor.receive.options(concurrency_group=RECEIVING)
-        future: Future[str] = receive.remote(POLL_SECONDS).future()
+        future: Future[str] = worker.actor.receive.remote(POLL_SECONDS).future()
         future.add_done_callback(lambda done: self._done.put((worker, done)))
 
     def _run(self) -> None:
