@@ -29,8 +29,6 @@ NETWORK_SETTINGS = {
     "RAY_health_check_period_ms": "3000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
-    # Ray would warn about a future change for processes that ask for no GPU, on every start.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 

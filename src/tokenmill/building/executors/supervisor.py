@@ -7,7 +7,7 @@ schedules in a second.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -151,8 +151,8 @@ class Supervisor:
             if not self._is_free(worker) or worker.unfinished:
                 continue
             running = [task for other in self.workers for task in other.unfinished.values()]
-            once = [task for task in running if sum(task.id == other.id for other in running) == 1]
-            task = self._times.latest(once)
+            workers_at = Counter(task.id for task in running)
+            task = self._times.latest(task for task in running if workers_at[task.id] == 1)
             if task is None:
                 return
             self._queue.append(task)
