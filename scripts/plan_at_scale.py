@@ -95,9 +95,15 @@ def large_manifest(made: build_plan.BuildPlan, tokens: int) -> Manifest:
         options=made.options,
         source={"inputs": ["s3://corpus"], "files": len(made.source.files), "on_error": "quarantine"},
         tokenizer={
-            "name": "demo", "fingerprint": "", "vocab_size": 50_000, "engine": "", "engine_version": "", "proof": "",
-            "eos_id": 0, "bos_id": None,
-        },  # fmt: skip
+            "name": "demo",
+            "fingerprint": "",
+            "vocab_size": 50_000,
+            "engine": "",
+            "engine_version": "",
+            "proof": "",
+            "eos_id": 0,
+            "bos_id": None,
+        },
         columns=columns_with("uint16"),
         complete=True,
         documents=documents * shards,

@@ -47,6 +47,8 @@ def _build(options: argparse.Namespace) -> int:
     # Ray prints messages about its nodes on standard output, which is for the result.
     with nullcontext() if arguments.backend == "local" else redirect_stdout(sys.stderr):
         store = build_store(tuple(options.source), arguments, allow_temporary=False)
+    if store is None:  # a slice, and others are not done yet
+        return 0
     print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
 

@@ -16,6 +16,7 @@ from typing import Any
 from tokenmill import __version__
 from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProcess
 from tokenmill.building.machine import resident_bytes
+from tokenmill.io.object_store import is_url
 
 LEASE_SECONDS = (
     30.0  # without a call of `receive`, the driver is gone or cannot be reached, and has given up this worker
@@ -54,14 +55,17 @@ class RayWorker:
             thread.start()
 
     def begin(self, message: str, mark: str) -> None:
-        """Give the worker the context of the build, if this node sees the output folder: the driver wrote `mark` there."""
+        """Give the worker the context of the build, if this node sees the output folder: the driver wrote `mark` there.
+
+        Empty for a store in a bucket.
+        """
         until = time.monotonic() + SEEN_SECONDS
-        while not os.path.exists(mark):
+        while mark and not os.path.exists(mark):
             if time.monotonic() > until:
                 self._fail(
                     f"node {platform.node()} does not see the output folder {os.path.dirname(mark)}, in which this process"
                     " has written a file: all nodes must write to the same folder. Choose one on a file system that all"
-                    " nodes share (NFS, Lustre, a mounted bucket)"
+                    " nodes share (NFS, Lustre), or a bucket"
                 )
                 return
             time.sleep(0.2)
@@ -94,7 +98,7 @@ class RayWorker:
         return json.dumps([platform.node(), [path for path in json.loads(paths) if not self._sees(path)]])
 
     def _sees(self, path: str) -> bool:
-        return os.path.exists(os.path.join(self._setup["folder"], path))
+        return is_url(path) or os.path.exists(os.path.join(self._setup["folder"], path))
 
     def end(self) -> None:
         """Kill the worker. It writes nothing after this returns."""

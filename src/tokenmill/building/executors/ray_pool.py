@@ -127,7 +127,7 @@ class RayPool:
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
         self._remove_mark()
-        self._mark = self._write_mark(Path(context.shards).absolute().parent)
+        self._mark = self._write_mark(Path(context.shards).absolute().parent) if context.bucket is None else None
         context = replace(
             context,
             shards=os.path.abspath(context.shards),
@@ -186,7 +186,7 @@ class RayPool:
         return worker
 
     def _tell_context(self, worker: Any) -> None:
-        worker.actor.begin.remote(self._context, str(self._mark))
+        worker.actor.begin.remote(self._context, str(self._mark or ""))
 
     def send(self, worker: Any, message: dict[str, Any]) -> None:
         worker.actor.send.remote(json.dumps(message))
