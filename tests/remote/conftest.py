@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import s3_server
 
-from tokenmill.io import object_store
+from tokenmill.io import object_file, object_store
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +43,7 @@ def bucket(monkeypatch):
     """A bucket in the memory of this process, as an URL. Other processes do not see it."""
     from obstore.store import MemoryStore
 
+    object_file._footers.clear()  # the tags of two such buckets are equal
     stores: dict[str, MemoryStore] = {}
     monkeypatch.setattr(object_store, "_store", lambda base, pid: stores.setdefault(base, MemoryStore()))
     monkeypatch.setattr("tokenmill.reading.isolation._is_read_here", lambda file: True)

@@ -6,9 +6,10 @@ import io
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from tokenmill.io import object_store
@@ -17,7 +18,12 @@ PART_BYTES = 4 << 20  # of one request, where it is known what will be read
 PARTS_AHEAD = 6  # requests on their way
 PARTS_KEPT = 8  # that were read, in case a reader goes back
 SMALLEST_READ = 1 << 16  # where it is not known what will be read
+FOOTERS_KEPT = 16  # ends of objects, by this process: the next task often reads another part of the same file
+LARGEST_FOOTER = 1 << 20
 THREADS = 24  # of this process, for all of its files
+
+_footers: OrderedDict[tuple[str, str | None, int], Future[bytes]] = OrderedDict()
+_footers_lock = Lock()
 
 
 class ObjectFile(io.RawIOBase):
@@ -37,8 +43,7 @@ class ObjectFile(io.RawIOBase):
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Say which ranges of bytes will be read, in ascending order. Fetches the first parts of them."""
         self._starts, self._stops = [], []
-        for start, stop in ranges:
-            stop = min(stop, self._size)
+        for start, stop in _joined(ranges, self._size):
             for first in range(start, stop, PART_BYTES):
                 self._starts.append(first)
                 self._stops.append(min(first + PART_BYTES, stop))
@@ -85,8 +90,9 @@ class ObjectFile(io.RawIOBase):
         return done
 
     def close(self) -> None:
-        for _, future in self._parts.values():
-            future.cancel()
+        for start, (_, future) in self._parts.items():
+            if (self._url, self._tag, start) not in _footers:
+                future.cancel()
         self._parts.clear()
         super().close()
 
@@ -108,7 +114,27 @@ class ObjectFile(io.RawIOBase):
             if start <= position < stop:
                 return start, stop, future
         stop = min(self._size, position + max(wanted, SMALLEST_READ))
+        if stop == self._size and stop - position <= LARGEST_FOOTER and self._tag is not None:
+            return position, stop, self._footer(position, stop)
         return position, stop, self._fetch(position, stop)
+
+    def _footer(self, start: int, stop: int) -> Future[bytes]:
+        """The end of the object, which this process may have read before."""
+        key = (self._url, self._tag, start)
+
+        def forget_failure(footer: Future[bytes]) -> None:
+            if footer.cancelled() or footer.exception() is not None:
+                with _footers_lock:
+                    _footers.pop(key, None)
+
+        with _footers_lock:
+            known = _footers.pop(key, None) or self._fetch(start, stop)
+            _footers[key] = known
+            while len(_footers) > FOOTERS_KEPT:
+                _footers.popitem(last=False)
+        known.add_done_callback(forget_failure)
+        self._parts[start] = stop, known
+        return known
 
     def _fetch_ahead(self, number: int) -> None:
         """See to it that a part and the next ones are there or on their way."""
@@ -126,6 +152,21 @@ class ObjectFile(io.RawIOBase):
         while len(self._parts) > PARTS_AHEAD + PARTS_KEPT:
             self._parts.popitem(last=False)
         return future
+
+
+def _joined(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """The ranges, up to the size of the file, with those in one that lie side by side."""
+    begun: tuple[int, int] | None = None
+    for start, stop in ranges:
+        stop = min(stop, size)
+        if begun is not None and begun[1] >= start:
+            begun = begun[0], max(begun[1], stop)
+            continue
+        if begun is not None:
+            yield begun
+        begun = start, stop
+    if begun is not None:
+        yield begun
 
 
 @lru_cache(maxsize=4)
