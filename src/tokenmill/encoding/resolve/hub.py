@@ -10,19 +10,12 @@ does not answer, the cached files are used, however old they are, without retrie
 from __future__ import annotations
 
 import errno
-import logging
 import re
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from tokenmill.errors import TokenizerError
-
-if TYPE_CHECKING:
-    from huggingface_hub.errors import HfHubHTTPError
+from tokenmill.hub_errors import LOGIN, explain_answer, hub_host, one_line, quiet, quotes_token
 
 # Requested from every repo, before the vocabulary: if a vocabulary is cached, these have been looked up.
 _CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -74,14 +67,14 @@ def fetch(name: str, revision: str | None = None) -> Path:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
         raise TokenizerError(f"{name}: names on the Hub need huggingface_hub: pip install huggingface_hub") from error
-    with _quiet():
+    with quiet():
         try:
             return _fetch(name, at)
         except TokenizerError:
             raise
         except Exception as error:  # of the library, its HTTP client or the system
             # The HTTP client quotes a token that it cannot send, so its error must not appear in a traceback either.
-            raise TokenizerError(_explain(error, name, at)) from (None if _quotes_token(error) else error)
+            raise TokenizerError(_explain(error, name, at)) from (None if quotes_token(error) else error)
 
 
 def _fetch(name: str, at: str) -> Path:
@@ -102,7 +95,7 @@ def _fetch(name: str, at: str) -> Path:
     downloaded = _download_all(name, _wanted(listing, has_json=has_json), commit)
     vocabulary = _vocabulary(downloaded)
     if not vocabulary:
-        holds = f"{_host()} does not list its files"
+        holds = f"{hub_host()} does not list its files"
         if listing is not None:
             more = f" and {len(listing) - 8} more" if len(listing) > 8 else ""
             holds = f"it has {', '.join(sorted(listing)[:8])}{more}"
@@ -166,7 +159,7 @@ def _resolve(name: str, at: str) -> tuple[str, bool]:
         commit = response.headers.get("X-Repo-Commit") if response is not None else None
         has_json = False
     if commit is None or not _COMMIT.fullmatch(commit):
-        raise TokenizerError(f"{name}@{at}: {_host()} does not answer like the Hub; check HF_ENDPOINT and the proxy")
+        raise TokenizerError(f"{name}@{at}: {hub_host()} does not answer like the Hub; check HF_ENDPOINT and the proxy")
     return commit, has_json
 
 
@@ -218,17 +211,10 @@ def _vocabulary(files: Iterable[str]) -> list[str]:
     return files_found + (["vocab.txt"] if "vocab.txt" in names else [])
 
 
-def _host() -> str:
-    from huggingface_hub import constants
-
-    return urlsplit(constants.ENDPOINT).netloc.rpartition("@")[2] or constants.ENDPOINT
-
-
 _INSTEAD = (
     "or give a tokenizer that is on this machine (there is no file or folder of this name here): a tokenizer.json, a folder that"
     " holds one, bytes or demo"
 )
-_LOGIN = "log in with `hf auth login` or set HF_TOKEN"
 
 
 def _explain(error: BaseException, name: str, at: str) -> str:
@@ -238,34 +224,12 @@ def _explain(error: BaseException, name: str, at: str) -> str:
     while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, errors.HfHubHTTPError):
-        reason = _explain_answer(error, name, at)
-    elif _quotes_token(error):
-        reason = f": the token has characters that cannot be sent; {_LOGIN} again"
+        reason = explain_answer(error, name, at, "model")
+    elif quotes_token(error):
+        reason = f": the token has characters that cannot be sent; {LOGIN} again"
     else:
         reason = _explain_local(error)
     return f"{name}@{at}{reason}"
-
-
-def _explain_answer(error: HfHubHTTPError, name: str, at: str) -> str:
-    """What an answer of the Hub means."""
-    from huggingface_hub import errors
-
-    host = _host()
-    if isinstance(error, errors.GatedRepoError):
-        return f" is gated: request access on its page on {host}, then {_LOGIN}, as the account that was granted access"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f": no such model on {host}, or it is private: check the name; for a private one {_LOGIN}"
-    if isinstance(error, errors.RevisionNotFoundError):
-        return f": {name} has no branch, tag or commit {at!r}; check what follows the @, or leave it out for main"
-    status, message = error.response.status_code, _one_line(error.server_message or "")
-    answer = f"{host} answered {status} ({message if message and not _quotes_token(error) else 'no reason given'})"
-    if status in (401, 403):
-        return f": {answer}; {_LOGIN} again, as an account that may read it, or unset HF_TOKEN for a public model"
-    if status == 429:
-        return f": {answer}: too many requests; try again in a few minutes, or {_LOGIN} for a higher limit"
-    if status >= 500:
-        return f": {answer}: a problem of the server; try again in a few minutes"
-    return f": {answer}; check the name, HF_ENDPOINT and the proxy"
 
 
 def _explain_local(error: BaseException) -> str:
@@ -283,36 +247,6 @@ def _explain_local(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f": cannot use {error.filename} ({error.strerror}); fix it, or set HF_HOME to another folder"
     return (
-        f" could not be fetched from {_host()} ({_one_line(f'{type(error).__name__}: {error}')}), and is not complete in"
+        f" could not be fetched from {hub_host()} ({one_line(f'{type(error).__name__}: {error}')}), and is not complete in"
         f" the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again, {_INSTEAD}"
     )
-
-
-def _quotes_token(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, may contain the authorization header. HTTP clients quote a bad one."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, UnicodeEncodeError) or "Bearer" in str(cause):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:200]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the library's warnings: what matters is in the error. A level set by HF_HUB_VERBOSITY is kept."""
-    from huggingface_hub.utils import logging as library
-
-    level = library.get_verbosity()
-    if level == logging.WARNING:  # the default; any other level was set by the user
-        library.set_verbosity(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="huggingface_hub")
-            yield
-    finally:
-        library.set_verbosity(level)
