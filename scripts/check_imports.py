@@ -7,8 +7,8 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store     (none imports another)
-    child_process, io, documents, events, display, formatting, hub_errors, options, option_*, python_sources, split_names, errors,
-    user_cache
+    child_process, io, documents, events, display, formatting, hub_errors, known_datasets, options, option_*, python_sources,
+    split_names, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -31,6 +31,7 @@ BASE = {
     "formatting",
     "hub_errors",
     "io",
+    "known_datasets",
     "option_calls",
     "option_kinds",
     "option_types",
@@ -52,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "user_cache": {"io"},
     "formatting": {"errors"},
     "hub_errors": set(),
+    "known_datasets": set(),
     "option_kinds": {"errors", "formatting"},
     "option_types": {"errors", "option_kinds"},
     "options": {"option_kinds", "option_types"},

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -62,12 +64,34 @@ def quotes_token(error: BaseException) -> bool:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())[:200]
+    """The beginning of a text in one line, without the queries of URLs: they may be signed."""
+    return re.sub(r"(://[^\s?]*)\?[^\s'\")]*", r"\1", " ".join(text.split()))[:200]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide the library's warnings: what matters is in the error. A level set by HF_HUB_VERBOSITY is kept."""
+    """Hide the library's warnings, in all threads: what matters is in the error. A level set by HF_HUB_VERBOSITY is kept."""
+    global _silenced
+    with _lock:
+        if not _silenced:
+            _loud.enter_context(_silence())
+        _silenced += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _silenced -= 1
+            if not _silenced:
+                _loud.close()
+
+
+_lock = threading.Lock()
+_silenced = 0  # how many threads are within `quiet`
+_loud = ExitStack()  # closed by the last of them
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
     from huggingface_hub.utils import logging as library
 
     level = library.get_verbosity()

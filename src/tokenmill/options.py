@@ -85,6 +85,13 @@ class ReadOptions(Options):
     split: Annotated[
         str | None, Help("only the files of this split, by their names and folders", "all files", "NAME")
     ] = None
+    config: Annotated[
+        str | None, Help("configuration of a dataset on the Hugging Face Hub", "its default, or only one", "NAME")
+    ] = None
+    revision: Annotated[
+        str | None, Help("branch, tag or commit of a dataset on the Hugging Face Hub", "main", "NAME")
+    ] = None
+    streaming: Annotated[bool, Help("read datasets of the Hugging Face Hub by ranges of bytes; keep no copy")] = False
     on_error: Annotated[Literal["quarantine", "raise"], Help("bad documents", metavar="ACTION")] = "quarantine"
 
 

@@ -31,16 +31,21 @@ _STREAM = re.compile(rf"<dataset ({_NAME})(?::\d+)?>")  # the name of a DatasetD
 
 def files_by_split(files: Iterable[str]) -> dict[str, list[str]]:
     """The files of each split. Files that nothing names a split for are in none."""
-    names = list(dict.fromkeys(files))
-    paths = [name for name in names if os.path.isabs(name)]
-    root = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    names = {name: _as_path(name) for name in files}
+    paths = [name for name, path in names.items() if os.path.isabs(path)]
+    root = os.path.commonpath([os.path.dirname(names[name]) for name in paths]) if paths else ""
     splits: dict[str, list[str]] = {}
-    for name in names:
-        split = _split_of(name, root)
+    for name, path in names.items():
+        split = _split_of(path, root)
         if split is not None:
             splits.setdefault(split, []).append(name)
     split = _word_in(os.path.basename(root))
     return {split: paths} if split is not None and not splits else splits
+
+
+def _as_path(name: str) -> str:
+    """An URL as an absolute path, so that the name of a bucket or a dataset is not taken for that of a split."""
+    return "/" + name.replace("://", "/", 1) if "://" in name and not os.path.isabs(name) else name
 
 
 def matching_splits(split: Any, splits: Collection[str], where: str) -> list[str]:

@@ -52,14 +52,27 @@ def describe_changes(plan: BuildPlan) -> list[str]:
     if plan.limit is not None or not plan.earlier_contents:
         return []
     changes = _content_changes(plan).describe()
+    moved = "; ".join(_moves(plan))
+    if moved:
+        changes = [f"{moved}: {changes[0] if changes else 'no file changed'}", *changes[1:]]
     return [*changes, describe_cost(plan)] if changes else []
+
+
+def _moves(plan: BuildPlan) -> list[str]:
+    """The branches of datasets on the Hub that lead to another commit than in the last build."""
+    earlier = plan.index.commits
+    return [
+        f"{pin.dataset}: {pin.revision} has moved from {earlier[pin.dataset][:7]} to {pin.commit[:7]}"
+        for pin in plan.source.pins
+        if earlier.get(pin.dataset, pin.commit) != pin.commit
+    ]
 
 
 def _content_changes(plan: BuildPlan) -> FileChanges:
     now: dict[str, dict[Any, str | None]] = {}
     for task in plan.tasks:
         for piece in task.pieces:
-            now.setdefault(piece.file.path, {})[piece.start, piece.stop] = piece.content
+            now.setdefault(piece.file.place, {})[piece.start, piece.stop] = piece.content
     earlier: dict[str, dict[Any, str | None]] = {path: {**found} for path, found in plan.earlier_contents.items()}
     gone: defaultdict[frozenset[Any], list[str]] = defaultdict(list)  # by content
     for path, contents in earlier.items():
@@ -82,7 +95,7 @@ def _content_changes(plan: BuildPlan) -> FileChanges:
 
 def describe_file_stats(index: SourceIndex, source: Source) -> list[str]:
     """How files differ by size and times from those of an index; for builds that encode all of them anyway."""
-    now = {file.path: (file.size, file.tag) for file in source.files}
+    now = {file.place: (file.size, file.tag) for file in source.files}
     earlier = {path: (entry.size, entry.tag) for path, entry in index.files.items()}
     return FileChanges(
         files=len(now),

@@ -28,7 +28,7 @@ from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
 MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links
-CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans", "uploads", "mirrors")
+CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans", "uploads", "mirrors", "datasets", "hub")
 
 
 class Destination(Protocol):
@@ -120,9 +120,10 @@ class FolderDestination:
         missing = [name for name in manifest.source["inputs"] if name not in inputs]
         if missing:
             differences.append(f"input: was {', '.join(missing)}, now {', '.join(inputs)}")
-        split = resolved.source.split
-        if split is not None and split != manifest.source.get("split"):
-            differences.append(f"split: was {manifest.source.get('split') or 'all'}, now {split}")
+        for name, value in resolved.source.selection().items():
+            if value != manifest.source.get(name):
+                default = "all" if name == "split" else "not given"
+                differences.append(f"{name}: was {manifest.source.get(name) or default}, now {value}")
         if differences:
             raise MismatchError(
                 f"{self.name} was built with other options ({'; '.join(differences)}). Use the same options, choose"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
@@ -19,6 +20,7 @@ from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
 from tokenmill.reading import Source, read
+from tokenmill.reading.hub_names import Pin, pinned_input
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 from tokenmill.store.shard import Damage
 from tokenmill.store.store import Store
@@ -78,16 +80,22 @@ def original_request(
 
 def _read_source(folder: Path, manifest: Manifest) -> Source:
     options = manifest.options
+    commits = {pin["input"]: pin["commit"] for pin in manifest.source.get("hub", ())}
+    inputs = [pinned_input(name, commits[name]) if name in commits else name for name in manifest.source["inputs"]]
     source = read(
-        *manifest.source["inputs"],
+        *inputs,
         format=options["format"],
         text_field=options["text_field"] or "text",
         template=options["template"],
         separator=options["separator"],
         separator_newlines=options.get("separator_newlines", "keep"),
         split=manifest.source.get("split"),
+        config=manifest.source.get("config"),
+        revision=manifest.source.get("revision"),
         on_error=manifest.source["on_error"],
     )
+    pins = tuple(Pin(**pin) for pin in manifest.source.get("hub", ()))
+    source = replace(source, inputs=tuple(manifest.source["inputs"]), pins=pins)
     return without_own_files(source, folder, cache=folder.parent.parent)  # a store in the cache is two levels below it
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding.api import load_tokenizer
@@ -13,6 +14,7 @@ from tokenmill.formatting import parse_size
 from tokenmill.option_types import given_of, values_of
 from tokenmill.options import BuildArguments, BuildOptions, ReadOptions
 from tokenmill.reading import Source, check_fields, read
+from tokenmill.reading.hub_copies import with_copies_in
 from tokenmill.store.manifest import TRIAL
 
 SHARD_BYTES, SLOW_SHARD_BYTES = "32MB", "1MB"  # small shards keep every core busy where a shard would take minutes
@@ -83,4 +85,6 @@ def request_for(source: Any, arguments: BuildArguments) -> BuildRequest:
         source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
     elif reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read, which made this source")
+    if arguments.cache_dir is not None:
+        source = with_copies_in(source, Path(arguments.cache_dir).absolute())
     return BuildRequest(source=source, tokenizer=arguments.tokenizer, **values_of(BuildOptions, arguments))

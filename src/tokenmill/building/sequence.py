@@ -16,6 +16,7 @@ from tokenmill.building.build_plan import BuildPlan, make_plan
 from tokenmill.building.changes import record_speed
 from tokenmill.building.destination import Destination
 from tokenmill.building.document_sampler import Sample
+from tokenmill.building.downloads import downloading
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
 from tokenmill.building.machine import release_memory
@@ -287,7 +288,8 @@ def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
             "inputs": list(source.inputs),
             "files": len(source.files),
             "on_error": source.on_error,
-            **({} if source.split is None else {"split": source.split}),
+            **source.selection(),
+            **({"hub": [pin._asdict() for pin in source.pins]} if source.pins else {}),
             "ignored_by_reason": source.ignored_by_reason,
             "ignored": [list(each) for each in source.ignored[:MOST_IGNORED_NAMED]],
         },
@@ -337,7 +339,8 @@ def _run_tasks(
         if plan.limit is not None:
             _run_trial(plan, streams, results, run)
         else:
-            run(plan.todo)
+            with downloading(plan.todo) as tasks:
+                run(tasks)
             if streams is not None:
                 run(streams.tasks(results.tasks, columns_with(tokenizer.dtype)))
         if spot_check is not None:

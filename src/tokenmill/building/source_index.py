@@ -31,6 +31,8 @@ from tokenmill.io.atomic import canonical, digest, temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, checked_line, read_lines
 from tokenmill.reading import Piece, Source, SourceFile, content_of, head_of
 from tokenmill.reading.files import STAT
+from tokenmill.reading.hub_files import HUB
+from tokenmill.reading.hub_names import PREFIX, parts_of, without_commit
 from tokenmill.user_cache import read_cached, write_cached
 
 SETTLING = 40 * 10**9  # nanoseconds; Linux writes a changed page of a mapped file back within 35 s
@@ -57,25 +59,35 @@ class SourceIndex:
     def __init__(self, folder: Path, source: Source) -> None:
         self.folder, self.reading = folder, reading_key(source)
         self.is_finished = (folder / "listing.json").exists()  # else it is the index of a build in progress
-        self.files: dict[str, Entry] = {}
+        self.files: dict[str, Entry] = {}  # by path, without the commit of datasets on the Hub
+        self.commits: dict[str, str] = {}  # of datasets on the Hub
         self._load()
         self.paths = frozenset(self.files)
         self.sizes = frozenset(entry.size for entry in self.files.values())
+        self.hub_tags = frozenset(entry.tag for entry in self.files.values() if entry.tag.startswith(HUB))
 
     def _load(self) -> None:
         saved = _read_current(self.folder / "seen.json") or {"reading": "", "files": []}
         for path, size, tag, at, head, contents in saved["files"]:
             usable = contents if saved["reading"] == self.reading else ()
-            self.files[path] = Entry(size, tag, at, head, {(start, stop): content for start, stop, content in usable})
+            self._note_commit(path)
+            self.files[without_commit(path)] = Entry(
+                size, tag, at, head, {(start, stop): content for start, stop, content in usable}
+            )
         for journal in disk.matching(self.folder, "seen.*.jsonl"):
             for record in read_lines(journal):
                 if record.get("reading") == self.reading:
                     for path, size, tag, at, start, stop, content in record["pieces"]:
-                        self._entry_at(path, size, tag, at).contents[start, stop] = content
+                        self._entry_at(without_commit(path), size, tag, at).contents[start, stop] = content
+
+    def _note_commit(self, path: str) -> None:
+        if path.startswith(PREFIX):
+            dataset, commit, _ = parts_of(path)
+            self.commits[dataset] = commit
 
     def find(self, file: SourceFile) -> Entry | None:
         """The entry of a file, if the file has not changed since."""
-        entry = self.files.get(file.path)
+        entry = self.files.get(file.place)
         if entry is None or (entry.size, entry.tag) != (file.size, file.tag) or not is_settled(entry.tag, entry.at):
             return None
         return entry
@@ -87,10 +99,10 @@ class SourceIndex:
 
     def record(self, piece: Piece, at: int, content: str) -> None:
         file = piece.file
-        self._entry_at(file.path, file.size, file.tag, at).contents[piece.start, piece.stop] = content
+        self._entry_at(file.place, file.size, file.tag, at).contents[piece.start, piece.stop] = content
 
     def record_head(self, file: SourceFile, at: int, head: str) -> None:
-        self._entry_at(file.path, file.size, file.tag, at).head = head
+        self._entry_at(file.place, file.size, file.tag, at).head = head
 
     def _entry_at(self, path: str, size: int, tag: str, at: int) -> Entry:
         """The entry of a file as it was at a time. A later look does not make an earlier, racy record trustworthy."""
@@ -107,7 +119,7 @@ class SourceIndex:
         """Save the entries of the files of `source`, and `facts` with the listing. Removes the journals, which they replace."""
         rows = []
         for file in source.files:
-            entry = self.files.get(file.path)
+            entry = self.files.get(file.place)
             if entry is not None and entry.tag == file.tag:
                 contents = [[*where, content] for where, content in entry.contents.items()]
                 rows.append([file.path, entry.size, entry.tag, entry.at, entry.head, contents])
@@ -257,10 +269,19 @@ def _look_up(pieces: list[Piece], indexes: list[SourceIndex]) -> tuple[dict[Piec
 
 
 def _possibly_indexed(pieces: list[Piece], indexes: list[SourceIndex]) -> list[Piece]:
-    """The pieces of files whose path or size an index has."""
+    """The pieces of files whose path or size an index has; or, where the tag is that of a content, whose tag it has."""
     paths = frozenset().union(*(index.paths for index in indexes))
     sizes = frozenset().union(*(index.sizes for index in indexes))
-    return [piece for piece in pieces if piece.file.path in paths or piece.file.size in sizes]
+    tags = frozenset().union(*(index.hub_tags for index in indexes))
+    return [
+        piece
+        for piece in pieces
+        if (
+            piece.file.tag in tags
+            if piece.file.tag.startswith(HUB)
+            else piece.file.path in paths or piece.file.size in sizes
+        )
+    ]
 
 
 def _hash_pieces(pieces: list[Piece], source: Source) -> dict[Piece, str]:

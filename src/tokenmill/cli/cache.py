@@ -1,4 +1,4 @@
-"""tokenmill cache: list the stores in the cache, explain what a build would do, remove and verify."""
+"""tokenmill cache: list the stores and datasets in the cache, explain what a build would do, remove and verify."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def add(commands: Any) -> None:
     cache = commands.add_parser(
         "cache",
         help="manage stores in the cache: list, why, remove, prune, verify",
-        description="Manage the stores that were built without --out. They are kept in a cache and found by content.",
+        description="Manage the stores that were built without --out, which are kept in a cache and found by content, and the"
+        " copies of datasets on the Hugging Face Hub.",
     )
     verbs = cache.add_subparsers(title="commands", required=True, metavar="COMMAND")
     why = add_command(
@@ -32,23 +33,28 @@ def add(commands: Any) -> None:
     add_groups(why, ReadOptions, TokenOptions, TrialOptions)
     add_options(why, RunOptions, skip=["workers", "memory", "progress"])
     listing = add_command(
-        verbs, "list", _list, help="list stores", description="List stores, the most recently used first."
+        verbs,
+        "list",
+        _list,
+        help="list stores and datasets",
+        description="List stores and copies of datasets, the most recently used first.",
     )
     remove = add_command(
         verbs,
         "remove",
         _remove,
-        help="remove stores",
-        description="Remove stores. Stores in use by a process are kept. The next build creates them again.",
+        help="remove stores and datasets",
+        description="Remove stores and copies of datasets. Those in use by a process are kept. The next build makes them again.",
     )
-    remove.add_argument("name", nargs="*", help="names of stores, from `tokenmill cache list`, or how they begin")
-    remove.add_argument("--all", action="store_true", help="remove all stores")
+    remove.add_argument("name", nargs="*", help="names from `tokenmill cache list`, or how they begin")
+    remove.add_argument("--all", action="store_true", help="remove all stores and datasets")
     prune = add_command(
         verbs,
         "prune",
         _prune,
-        help="remove the least recently used stores",
-        description="Remove the least recently used stores until the rest fits. Stores in use by a process are kept.",
+        help="remove the least recently used stores and datasets",
+        description="Remove the least recently used stores and copies of datasets until the rest fits. Those in use by a"
+        " process are kept.",
     )
     prune.add_argument("--max-size", required=True, metavar="SIZE", help="size to keep, such as 50GB")
     verify = add_command(
@@ -87,9 +93,15 @@ def _list(options: argparse.Namespace) -> int:
 
     root = _root(options)
     stores, total = list_stores(root), total_bytes(root)
-    facts = {"path": str(root), "bytes": total, "stores": [one.as_dict() for one in stores]}
+    datasets = [one for one in stores if one.is_dataset]
+    facts = {
+        "path": str(root),
+        "bytes": total,
+        "stores": [one.as_dict() for one in stores if not one.is_dataset],
+        "datasets": [one.as_dict() for one in datasets],
+    }
     lines = [line for one in stores for line in _described(one)]
-    text = "\n".join([*lines, f"{some(len(stores), 'store')}, {human(total)} in {root}"])
+    text = "\n".join([*lines, f"{_counted(stores)}, {human(total)} in {root}"])
     print_result(facts, text, as_json=options.json)
     return 0
 
@@ -98,6 +110,9 @@ def _described(store: Any) -> list[str]:
     """Two lines about a store of the cache: its name, size and state; and what it was built from."""
 
     facts = store.facts
+    if store.is_dataset:
+        head = f"{store.name}   {human(store.nbytes)}, used {_ago(store.used)}"
+        return [head, f"    {some(facts['files'], 'file')} of the dataset on the Hugging Face Hub"]
     state = ("" if facts["complete"] else "   not complete") + ("   a trial" if facts.get("trial") else "")
     shared = f", {human(store.own_bytes)} not shared" if store.own_bytes < store.nbytes else ""
     head = f"{store.name}   {human(store.nbytes)}{shared}, used {_ago(store.used)}{state}"
@@ -106,6 +121,13 @@ def _described(store: Any) -> list[str]:
     inputs = first_names(facts["inputs"], 2)
     counts = f"{some(facts['documents'], 'document')}, {some(facts['tokens'], 'token')}"
     return [head, f"    {counts} by {facts['tokenizer']} from {inputs}"]
+
+
+def _counted(stores: Any) -> str:
+    """How many stores and datasets there are, in words."""
+    datasets = sum(one.is_dataset for one in stores)
+    words = some(len(stores) - datasets, "store")
+    return f"{words}, {some(datasets, 'dataset')}" if datasets else words
 
 
 def _ago(when: float) -> str:
@@ -159,7 +181,7 @@ def _removal_lines(removal: Any, options: argparse.Namespace) -> list[str]:
         print(printable(f"{store.name} is in use by another process and is kept"), file=sys.stderr)
     would, stores = ("would remove", removal.removed) if options.dry_run else ("removed", [])
     lines = [line for store in stores for line in _described(store)]
-    return [*lines, f"{would} {some(len(removal.removed), 'store')}, {human(removal.freed)}"]
+    return [*lines, f"{would} {_counted(removal.removed)}, {human(removal.freed)}"]
 
 
 def _verify(options: argparse.Namespace) -> int:

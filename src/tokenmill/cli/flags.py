@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tokenmill.formatting import printable
+from tokenmill.known_datasets import KNOWN
 from tokenmill.option_kinds import Flag, Kind, OneOf, Refused
 from tokenmill.option_types import Options, declared
 from tokenmill.options import ReadOptions, SampleOptions, TokenOptions, TrialOptions
@@ -76,7 +77,12 @@ def value_type(kind: Kind) -> Any:
 
 def add_corpus(command: argparse.ArgumentParser) -> None:
     """Add the source and the tokenizer, for commands that tokenize."""
-    command.add_argument("source", nargs="+", help="files, globs, folders, @list.txt, or - for standard input")
+    command.add_argument(
+        "source",
+        nargs="+",
+        help="files, globs, folders, @list.txt, URLs, - for standard input, or a dataset on the Hugging Face Hub:"
+        f" org/name, hf://datasets/org/name@revision/path, or one of {', '.join(KNOWN)}",
+    )
     command.add_argument(
         "-t",
         "--tokenizer",

@@ -6,7 +6,7 @@ import bz2
 import io
 import lzma
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -14,19 +14,32 @@ import pyarrow as pa
 
 from tokenmill.errors import InputError, TokenmillError
 from tokenmill.io.object_store import ConditionError
-from tokenmill.reading.content_hash import Content, Watched
+from tokenmill.reading.content_hash import Content, Watched, range_reader
 from tokenmill.reading.files import SourceFile, tag_of
+from tokenmill.reading.hub_copies import existing_copy
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 
 
 def open_input(file: SourceFile) -> BinaryIO:
-    """The bytes of a file as they are stored, on disk or behind an URL."""
-    if file.is_remote:
+    """The bytes of a file as they are stored: on disk, in a local copy, or behind an URL."""
+    path = local_path(file)
+    if path is None:
         from tokenmill.io.object_file import ObjectFile
 
-        return cast(BinaryIO, ObjectFile(file.path, file.size, file.tag))
-    return cast(BinaryIO, open(file.path, "rb", buffering=0))
+        return cast(BinaryIO, ObjectFile(file.path, file.size, file.tag, range_reader(file)))
+    return cast(BinaryIO, open(path, "rb", buffering=0))
+
+
+def local_path(file: SourceFile) -> str | None:
+    """Where a file is on this machine: its path, or a copy of a file on the Hub. None if it is elsewhere."""
+    return existing_copy(file) if file.is_remote else file.path
+
+
+def expect(raw: Any, ranges: Iterable[tuple[int, int]]) -> None:
+    """Have ranges of a remote file fetched before they are read. For other files there is nothing to do."""
+    if isinstance(raw, io.RawIOBase) and hasattr(raw, "expect"):
+        raw.expect(ranges)
 
 
 @contextmanager
@@ -37,7 +50,7 @@ def open_raw(file: SourceFile, start: int = 0, stop: int | None = None) -> Itera
     """
     with reading(file), open_input(file) as raw:
         if file.is_remote:
-            cast(Any, raw).expect([(start, file.size if stop is None else stop)])
+            expect(raw, [(start, file.size if stop is None else stop)])
             yield raw  # every request says which version of the object it means
             return
         check_unchanged(file, raw.fileno())

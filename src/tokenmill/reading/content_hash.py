@@ -17,7 +17,10 @@ from typing import Any, BinaryIO, cast
 import xxhash
 
 from tokenmill.io import object_store
+from tokenmill.io.object_file import ReadRange
 from tokenmill.reading.files import SourceFile
+from tokenmill.reading.hub_client import read_range
+from tokenmill.reading.hub_copies import existing_copy, is_on_hub
 
 READ_BYTES = 1 << 20
 HEAD_BYTES = 4096
@@ -94,13 +97,19 @@ class Watched(io.RawIOBase):
             self.high = at + len(data)
 
 
+def range_reader(file: SourceFile) -> ReadRange:
+    """The function that reads a range of bytes of a remote file."""
+    return read_range if is_on_hub(file) else object_store.read
+
+
 def head_of(file: SourceFile) -> str:
     """A digest of the size of a file and its first 4 KB. Tells most files apart for the price of opening each."""
     try:
-        if file.is_remote:
-            head = object_store.read(file.path, 0, min(HEAD_BYTES, file.size), file.tag) if file.size else b""
+        path = existing_copy(file) if file.is_remote else file.path
+        if path is None:
+            head = range_reader(file)(file.path, 0, min(HEAD_BYTES, file.size), file.tag) if file.size else b""
         else:
-            with open(file.path, "rb", buffering=0) as raw:
+            with open(path, "rb", buffering=0) as raw:
                 head = raw.read(HEAD_BYTES)
     except OSError:
         head = b""

@@ -21,6 +21,9 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
+from tokenmill.reading.globs import glob_expression
+from tokenmill.reading.hub_files import HUB, HubChoice, chosen_files, pin
+from tokenmill.reading.hub_names import SCHEME, HubInput, Pin, hub_input, pinned_path, unknown_name
 from tokenmill.reading.layouts import FORMAT, DatasetFolder
 from tokenmill.user_cache import read_cached
 
@@ -44,6 +47,9 @@ class Listing:
     ignored: list[Ignored] = field(default_factory=list)
     sorts_as: dict[str, str] = field(default_factory=dict)  # for files that are not read in the order of their names
     missing: list[str] = field(default_factory=list)  # files that a folder says it has, but has not
+    hub: HubChoice = field(default_factory=HubChoice)
+    hub_inputs: list[HubInput] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)  # the commits of datasets on the Hub
 
 
 def _format_of(path: str, format: str, *, prose: bool) -> tuple[str | None, str | None]:
@@ -67,7 +73,7 @@ def _suffix(path: str) -> str:
 
 def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterator[SourceFile]:
     """The files that an input stands for, with absolute paths. Everything else in a folder is noted in `listing`."""
-    if is_url(item):
+    if is_url(item) and not item.startswith(SCHEME):
         yield from _behind_url(item, format, listing)
         return
     try:
@@ -80,10 +86,12 @@ def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterat
         yield _described(os.path.abspath(item), info, format)
     elif item.startswith("@"):
         yield from _in_list(item[1:], format, listing, depth)
+    elif (on_hub := hub_input(item)) is not None:
+        yield from _on_hub(on_hub, format, listing)
     elif glob.has_magic(item):
         yield from _matching(item, format, listing)
     else:
-        raise UsageError(f"no such file or folder: {item}")
+        raise UsageError(f"no such file or folder: {item}{unknown_name(item)}")
 
 
 def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFile]:
@@ -147,9 +155,27 @@ def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]
     yield from _listed_objects(url, pattern, format, listing)
 
 
+def _on_hub(found: HubInput, format: str, listing: Listing) -> Iterator[SourceFile]:
+    """The files of a dataset on the Hub, at the commit that its revision stands for now."""
+    pinned = pin(found, listing.hub)
+    listing.hub_inputs.append(found)
+    listing.pins.append(pinned)
+    count = 0
+    for file in chosen_files(found, pinned, listing.hub, lambda path: _format_of(path, format, prose=False)[0]):
+        count += 1
+        path = pinned_path(pinned.dataset, pinned.commit, file.path)
+        chosen, codec = _checked_format(path, format, prose=False)
+        yield SourceFile(path, file.size, f"{HUB}{file.id}", chosen, codec)
+    if not count:
+        raise UsageError(
+            f"{found.spelling} has no data files at commit {pinned.commit[:7]}; choose files with"
+            f" hf://datasets/{pinned.dataset}/PATH and {option_name('format')}"
+        )
+
+
 def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing) -> Iterator[SourceFile]:
     prefix = url if pattern is None else url[: min(url.find(mark) for mark in "*?[" if mark in url)].rpartition("/")[0]
-    matches = None if pattern is None else re.compile(_glob_expression(pattern))
+    matches = None if pattern is None else re.compile(glob_expression(pattern))
     count = 0
     try:
         for each in list_objects(prefix):
@@ -178,16 +204,6 @@ def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing
 def _object(found: Object, format: str, *, named: bool) -> SourceFile:
     chosen, codec = _checked_format(found.url, format, prose=named)
     return SourceFile(found.url, found.size, found.tag, chosen, codec)
-
-
-def _glob_expression(pattern: str) -> str:
-    """A glob as a regular expression: * and ? do not match a slash, ** matches any folders."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
-    meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(
-        meanings.get(part) or (part.replace("[!", "[^") if part.startswith("[") and len(part) > 1 else re.escape(part))
-        for part in parts
-    )
 
 
 def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[SourceFile]:

@@ -16,6 +16,7 @@ from tokenmill.errors import UsageError
 from tokenmill.formatting import human, some
 from tokenmill.io.object_store import is_url
 from tokenmill.options import ReadOptions
+from tokenmill.reading.hub_names import Pin, without_commit
 from tokenmill.reading.template import Template
 
 STAT = "stat."  # prefix of the tag of a local file
@@ -26,7 +27,8 @@ class SourceFile(NamedTuple):
 
     `path` is a path or an URL. `tag` changes whenever the content may have changed. For a local file it is made from its
     times and inode; for an object it is its ETag; for spooled text it is a hash of the content. `name` is shown instead of
-    the path where the text was spooled, and `first_row` is its place in the whole.
+    the path where the text was spooled, and `first_row` is its place in the whole. `copies` is the folder for copies of files
+    on the Hub, if they are copied.
     """
 
     path: str
@@ -36,6 +38,7 @@ class SourceFile(NamedTuple):
     codec: str | None = None
     name: str = ""
     first_row: int = 0
+    copies: str = ""
 
     @property
     def shown(self) -> str:
@@ -46,6 +49,11 @@ class SourceFile(NamedTuple):
     def is_remote(self) -> bool:
         """Whether the path is an URL."""
         return "://" in self.path and is_url(self.path)
+
+    @property
+    def place(self) -> str:
+        """The path without the commit of a dataset on the Hub: the same for all versions of a file."""
+        return without_commit(self.path)
 
     @property
     def spooled(self) -> bool:
@@ -132,6 +140,7 @@ class Source(ReadOptions):
     streams: tuple[Stream, ...] = ()
     ignored: tuple[Ignored, ...] = ()
     looked_at: int = 0  # when the files were listed, in nanoseconds
+    pins: tuple[Pin, ...] = ()  # the commits of datasets on the Hub
 
     def __repr__(self) -> str:
         text = [f"template={shown(self.template)}"] if self.template else [f"text_field={shown(self.text_field)}"]
@@ -159,6 +168,11 @@ class Source(ReadOptions):
     def fields(self) -> tuple[str, ...]:
         """The fields that the text of a document is made from."""
         return self.text_template.fields
+
+    def selection(self) -> dict[str, str]:
+        """The options that change which files the inputs stand for, as far as they were given."""
+        options = {"split": self.split, "config": self.config, "revision": self.revision}
+        return {name: value for name, value in options.items() if value is not None}
 
     def options(self) -> dict[str, Any]:
         """The options that change which documents the files give."""

@@ -19,8 +19,12 @@ from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import Listing, files_of
 from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED, get_format
+from tokenmill.reading.hub_copies import is_on_hub, with_copies_in
+from tokenmill.reading.hub_files import HubChoice
+from tokenmill.reading.hub_names import hub_input
 from tokenmill.reading.template import Template
 from tokenmill.split_names import files_by_split, matching_splits
+from tokenmill.user_cache import cache_folder
 
 
 @suggests
@@ -32,12 +36,16 @@ def read(
     separator: str | None = None,
     separator_newlines: Literal["strip", "keep"] = "strip",
     split: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+    streaming: bool = False,
     on_error: Literal["quarantine", "raise"] = "quarantine",
 ) -> Source:
     """Describe a corpus. Costs one stat per file; nothing is read yet.
 
     Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
-    an Arrow table, a Hugging Face dataset, or an iterable of strings. Files are read in sorted order, once each.
+    a dataset on the Hugging Face Hub ("finewebedu", "ORG/NAME", "hf://datasets/ORG/NAME@REVISION/PATH"), an URL, an Arrow
+    table, a `datasets` dataset, or an iterable of strings. Files are read in sorted order, once each.
     """
     options = ReadOptions(
         format=format,
@@ -46,6 +54,9 @@ def read(
         separator=separator,
         separator_newlines=separator_newlines,
         split=split,
+        config=config,
+        revision=revision,
+        streaming=streaming,
         on_error=on_error,
     )
     _check(options)
@@ -55,7 +66,7 @@ def read(
     found: dict[str, SourceFile] = {}
     streams: list[Stream] = []
     spellings: list[str] = []
-    listing = Listing()
+    listing = Listing(hub=HubChoice(config=config, split=split, revision=revision))
     for item in _flatten(inputs):
         if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
             path = os.fspath(item)
@@ -68,6 +79,7 @@ def read(
                 spellings.append("-" if stream.name == STDIN else stream.name)
     if split is not None:
         found, streams = _of_split(split, found, streams, ", ".join(dict.fromkeys(spellings)), listing)
+    options = _with_known_field(options, listing)
     ignored = listing.ignored
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     _check_fit(options, files, streams)
@@ -76,22 +88,27 @@ def read(
         raise UsageError(
             f"no file to read in {', '.join(spellings)}{hint}; {option_name('format')} takes any file for data"
         )
-    return Source(
+    source = Source(
         files=files,
         inputs=tuple(dict.fromkeys(spellings)),
         streams=_distinct(streams),
         ignored=tuple(sorted({each for each in ignored if each.path not in found})),
         looked_at=looked_at,
+        pins=tuple(dict.fromkeys(listing.pins)),
         **values_of(ReadOptions, options),
     )
+    return with_copies_in(source, cache_folder())
 
 
 def _of_split(
     split: str, found: dict[str, SourceFile], streams: list[Stream], inputs: str, listing: Listing
 ) -> tuple[dict[str, SourceFile], list[Stream]]:
-    """The files and streams of a split. The other files are noted as ignored."""
-    splits = files_by_split([*sorted(found), *(stream.name for stream in streams)])
-    kept = {name for each in matching_splits(split, splits, inputs) for name in splits[each]}
+    """The files and streams of a split. The other files are noted as ignored. Of datasets on the Hub, it was chosen before."""
+    others = [path for path, file in sorted(found.items()) if not is_on_hub(file)]
+    kept = found.keys() - set(others)
+    if others or streams:
+        splits = files_by_split([*others, *(stream.name for stream in streams)])
+        kept |= {name for each in matching_splits(split, splits, inputs) for name in splits[each]}
     listing.ignored += [Ignored(path, "another split") for path in found if path not in kept]
     files = {path: file for path, file in found.items() if path in kept}
     return files, [stream for stream in streams if stream.name in kept]
@@ -103,6 +120,23 @@ def _check(options: ReadOptions) -> None:
         raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
     if options.template is not None:
         Template(options.template)
+
+
+def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
+    """The options with the text field of a dataset that is known by its short name, unless another one was chosen."""
+    if not listing.pins:
+        given = [name for name in ("config", "revision", "streaming") if getattr(options, name)]
+        if given:
+            raise UsageError(f"{option_name(given[0])} is for datasets on the Hugging Face Hub, and no input is one")
+        return options
+    default = declared(ReadOptions)["text_field"].default
+    known = {each.known.text_field: each.spelling for each in listing.hub_inputs if each.known is not None}
+    if options.text_field != default or options.template is not None or set(known) <= {default}:
+        return options
+    if len(known) > 1:
+        fields = ", ".join(f"{field!r} of {name}" for field, name in known.items())
+        raise UsageError(f"the text is in different fields ({fields}): make them sources of one recipe")
+    return replace(options, text_field=next(iter(known)))
 
 
 def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Sequence[Stream]) -> None:
@@ -196,7 +230,10 @@ def _streams(item: Any) -> Iterator[Stream]:
 
 
 def _spelling(item: str) -> str:
-    """An input as an absolute path, so that ./data and data are the same. An URL stays as it is."""
+    """An input as an absolute path, so that ./data and data are the same. An URL and a short name stay as they are."""
+    on_hub = hub_input(item)
+    if on_hub is not None:
+        return on_hub.spelling
     if is_url(item):
         return item
     if item.startswith("@"):

@@ -15,12 +15,14 @@ from tokenmill.display import one_line, shown
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.resolve import BUILT_IN
 from tokenmill.errors import TokenmillError, UsageError
+from tokenmill.io.object_store import is_url
 from tokenmill.loading import Loader, Mixture, load, mix
 from tokenmill.option_calls import refuse_unknown, suggests
 from tokenmill.option_types import declared
 from tokenmill.options import LoadOptions, ReadOptions, SplitOptions
 from tokenmill.packing import View, pack
 from tokenmill.reading import Source, read
+from tokenmill.reading.hub_names import hub_input
 from tokenmill.recipes.checking import TRAIN, RecipeConfig, check_recipe
 from tokenmill.recipes.file_splits import splits_of_sources
 from tokenmill.recipes.yaml_lines import from_file, from_python, with_set
@@ -217,6 +219,8 @@ class Recipe:
 
     def _input(self, item: str) -> str:
         """An input of tm.read. The folder of the recipe is never a pattern, whatever characters its name has."""
+        if is_url(item) or (hub_input(item) is not None and not self._path(item).exists()):
+            return item
         if item.startswith("@") and not self._path(item).exists():
             return f"@{self._path(item[1:])}"
         path = str(self._path(item))

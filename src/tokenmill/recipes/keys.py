@@ -18,7 +18,9 @@ class SourceKeys(ReadOptions):
     path: Annotated[
         tuple[str, ...],
         Texts(Text()),
-        Help("files, globs, folders or @list.txt: one or a list, relative to the folder of the recipe"),
+        Help(
+            "files, globs, folders, @list.txt, URLs, datasets on the Hub; paths are relative to the folder of the recipe"
+        ),
     ] = ()
     store: Annotated[str, Help("a finished store, instead of path")] = ""
     weight: Annotated[

@@ -18,6 +18,7 @@ from tokenmill.formatting import first_names
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
+from tokenmill.reading.hub_copies import DATASETS
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED
 from tokenmill.store.manifest import read_manifest, trial_of
@@ -28,7 +29,7 @@ ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are 
 
 @dataclass(frozen=True, slots=True)
 class CachedStore:
-    """A store in the cache, or the remains of a build that was interrupted."""
+    """A store in the cache, the remains of a build that was interrupted, or the copies of a dataset on the Hub."""
 
     name: str
     path: Path
@@ -41,6 +42,10 @@ class CachedStore:
     def is_finished(self) -> bool:
         return self.path.parent.name == "stores"
 
+    @property
+    def is_dataset(self) -> bool:
+        return self.path.parent.name == DATASETS
+
     def as_dict(self) -> dict[str, Any]:
         sizes = {"bytes": self.nbytes, "own_bytes": self.own_bytes}
         return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
@@ -48,17 +53,19 @@ class CachedStore:
 
 @naming_files()
 def list_stores(root: Path) -> list[CachedStore]:
-    """All stores and interrupted builds, most recently used first. Costs one stat per file."""
+    """All stores, interrupted builds and copies of datasets, most recently used first. Costs one stat per file."""
     finished = [path for path in disk.matching(root / "stores") if path.is_dir() and path.suffix != ".tmp"]
     stores = [_describe(path.name, path) for path in finished]
     stores += [_describe(entry.name, path) for entry in _entries_of(root) if (path := entry / "store").exists()]
+    stores += [_describe_dataset(path) for path in disk.matching(root / DATASETS, "datasets--*") if path.is_dir()]
     return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
 @naming_files()
 def total_bytes(root: Path) -> int:
     """The size of the cache. A file that several stores share counts once."""
-    return sum({**_file_sizes(root / "stores"), **_file_sizes(root / "builds")}.values())
+    folders = ("stores", "builds", DATASETS)
+    return sum({file: size for folder in folders for file, size in _file_sizes(root / folder).items()}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +159,18 @@ def _describe(name: str, path: Path) -> CachedStore:
     return CachedStore(name, path, used, nbytes, own_bytes, _manifest_facts(path))
 
 
+def _describe_dataset(path: Path) -> CachedStore:
+    """The copies of the files of a dataset. Links to them do not count."""
+    name = path.name.removeprefix("datasets--").replace("--", "/")
+    stats = _stats(path / "blobs")
+    try:
+        used = (path / USED).stat().st_mtime
+    except OSError:
+        used = max((info.st_mtime for info in stats), default=0.0)
+    nbytes = sum(info.st_size for info in stats)
+    return CachedStore(name, path, used, nbytes, nbytes, {"complete": True, "dataset": True, "files": len(stats)})
+
+
 def _manifest_facts(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path)
@@ -201,7 +220,7 @@ def _remove(store: CachedStore) -> bool:
 
 def _is_in_use(store: CachedStore) -> bool:
     """Whether a process uses or builds a store. Writes nothing."""
-    if not store.is_finished:
+    if not store.is_finished and not store.is_dataset:
         return lock_holder(store.path.parent) is not None
     try:
         with disk.open_file(store.path / USED, "rb") as handle:
@@ -216,7 +235,7 @@ def _is_in_use(store: CachedStore) -> bool:
 @contextmanager
 def _exclusive(store: CachedStore) -> Iterator[None]:
     """Hold a store that no other process uses or builds; raises LockedError if one does."""
-    if not store.is_finished:
+    if not store.is_finished and not store.is_dataset:
         with build_lock(store.path.parent):
             yield
         return
@@ -232,8 +251,9 @@ def _clean_up(root: Path) -> None:
     """Remove the indexes of stores that are gone, and what processes that died left behind."""
     for entry in _entries_of(root):
         _clean_up_entry(root, entry)
-    for leftover in disk.matching(root / "stores", "*.tmp"):
-        disk.remove_tree(leftover)
+    for folder in ("stores", DATASETS):
+        for leftover in disk.matching(root / folder, "*.tmp"):
+            disk.remove_tree(leftover)
 
 
 def _entries_of(root: Path) -> list[Path]:

@@ -126,8 +126,8 @@ class CacheDestination:
         self.root, self.resolved, self.source = root, resolved, resolved.source
         self.build_key = build_key(resolved.options)[:KEY_DIGITS]
         inputs = [sorted(self.source.inputs), self.source.options()]
-        if self.source.split is not None:
-            inputs.append(self.source.split)
+        if selection := self.source.selection():
+            inputs.append(selection)
         self.entry = root / "builds" / f"{self.build_key}-{digest(canonical(inputs))[:KEY_DIGITS]}"
         self.folder = self.entry / "store"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tokenmill.documents import Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import open_input, open_raw, reading
+from tokenmill.reading.codecs import local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
@@ -92,7 +92,8 @@ FORMATS: dict[str, Format] = {"arrow": ArrowFormat("arrow")}
 
 
 def _arrow_input(file: SourceFile) -> pa.NativeFile:
-    return pa.PythonFile(open_input(file), mode="r") if file.is_remote else pa.memory_map(file.path)
+    path = local_path(file)
+    return pa.PythonFile(open_input(file), mode="r") if path is None else pa.memory_map(path)
 
 
 def _has_footer(file: SourceFile) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.documents import Texts
-from tokenmill.reading.codecs import open_input, open_raw, reading
+from tokenmill.reading.codecs import expect, local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
@@ -31,7 +31,8 @@ class ParquetFormat(TableFormat):
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
             groups = _groups(piece, table.metadata)
-            _expect(file, raw, _chunks(table, groups, fields) if file.is_remote else [])
+            if local_path(file) is None:
+                _expect(raw, _chunks(table, groups, fields))
             _hash_footer(content, raw)
             for group in groups:
                 for batch in _batches(
@@ -44,7 +45,8 @@ class ParquetFormat(TableFormat):
         with open_raw(piece.file, 0, 0) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             groups = _groups(piece, table.metadata)
-            _expect(piece.file, raw, _chunks(table, groups, source.fields) if piece.file.is_remote else [])
+            if local_path(piece.file) is None:
+                _expect(raw, _chunks(table, groups, source.fields))
             _hash_footer(content, raw)
             for group in groups:
                 next(_batches(table, group, source.fields, 1), None)  # see `_chunks`
@@ -116,10 +118,9 @@ def _rows_per_block(group: Any, block_bytes: int) -> int:
     return max(1, min(rows, block_bytes * rows // max(nbytes, 1)))
 
 
-def _expect(file: SourceFile, raw: Any, chunks: list[Any]) -> None:
+def _expect(raw: Any, chunks: list[Any]) -> None:
     """Have the chunks of a remote file fetched before they are read."""
-    if file.is_remote:
-        raw.expect(sorted(_range_of(chunk) for chunk in chunks))
+    expect(raw, sorted(_range_of(chunk) for chunk in chunks))
 
 
 def _range_of(chunk: Any) -> tuple[int, int]:
