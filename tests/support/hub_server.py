@@ -116,6 +116,8 @@ def hub_server(repos: Mapping[str, Repo | Files]) -> Iterator[Hub]:
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # head and body of an answer in one packet
 
         def do_HEAD(self) -> None:
             self.answer()
@@ -145,6 +147,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 name, rest = path[1:].split("/resolve/", 1)
                 revision, file = rest.split("/", 1)
                 self.serve_file(name, unquote(revision), unquote(file), cut=trouble == "drop")
+            elif trouble == "drop":
+                self.cut()
             elif path.startswith("/api/models/"):
                 self.serve_listing(path.removeprefix("/api/models/"))
             elif path.startswith("/api/datasets/"):
@@ -181,7 +185,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if hub.repos[name].lfs and file != "README.md":
                 signed = f"{hub.other_address}/blob/{name}/{commit}/{quote(file)}?X-Amz-Signature={hub.signature}"
                 linked = {"X-Linked-ETag": f'"{_sha256(data)}"', "X-Linked-Size": str(len(data)), "Location": signed}
-                self.send(302, {"X-Repo-Commit": commit, **linked}, b"")
+                self.cut() if cut else self.send(302, {"X-Repo-Commit": commit, **linked}, b"")
                 return
             self.send_part({"ETag": f'"{_blob(data)}"', "X-Repo-Commit": commit}, data, cut)
 

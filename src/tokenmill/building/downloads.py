@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -14,6 +15,7 @@ from tokenmill.reading.hub_copies import dataset_folder, make_copy, needs_downlo
 from tokenmill.store.lease import Lease, hold
 
 DOWNLOADS_AT_ONCE = 4
+STOP_SECONDS = 5.0  # to wait for downloads that were ended; one that waits for an answer ends later
 FILES_AHEAD = 16  # that are downloaded, or on their way, before a task needs them
 
 
@@ -52,8 +54,8 @@ def _hold_datasets(files: Iterable[SourceFile]) -> list[Lease | None]:
     return leases
 
 
-class _Stopped(Exception):
-    """A download is not wanted any more."""
+class _Stopped(BaseException):
+    """A download is not wanted any more. No error, so that nothing tries again."""
 
 
 class Downloads:
@@ -68,8 +70,12 @@ class Downloads:
         self._done: set[int] = set()
         self._problem: BaseException | None = None
         self._is_stopped = False
-        for _ in range(min(DOWNLOADS_AT_ONCE, len(files))):
-            threading.Thread(target=self._download, name="download", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._download, name="download", daemon=True)
+            for _ in range(min(DOWNLOADS_AT_ONCE, len(files)))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def wait_for(self, file: SourceFile) -> None:
         """Wait until there is a copy of a file. Raises the error of a download that failed, of this file or another one."""
@@ -85,10 +91,13 @@ class Downloads:
                 self._changed.wait()
 
     def stop(self) -> None:
-        """Begin no other download, and end those on their way."""
+        """Begin no other download, and end those on their way, which removes what they have written."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _download(self) -> None:
         while (number := self._next()) is not None:

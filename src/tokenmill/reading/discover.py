@@ -87,7 +87,7 @@ def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterat
     elif item.startswith("@"):
         yield from _in_list(item[1:], format, listing, depth)
     elif (on_hub := hub_input(item)) is not None:
-        yield from _on_hub(on_hub, format, listing)
+        yield from _on_hub(item, on_hub, format, listing)
     elif glob.has_magic(item):
         yield from _matching(item, format, listing)
     else:
@@ -155,9 +155,14 @@ def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]
     yield from _listed_objects(url, pattern, format, listing)
 
 
-def _on_hub(found: HubInput, format: str, listing: Listing) -> Iterator[SourceFile]:
+def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterator[SourceFile]:
     """The files of a dataset on the Hub, at the commit that its revision stands for now."""
-    pinned = pin(found, listing.hub)
+    try:
+        pinned = pin(found, listing.hub)
+    except UsageError as error:
+        if item.startswith(SCHEME):
+            raise
+        raise UsageError(f"{error}. There is no file or folder {item} here either") from None
     listing.hub_inputs.append(found)
     listing.pins.append(pinned)
     count = 0

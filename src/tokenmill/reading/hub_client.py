@@ -22,6 +22,7 @@ from tokenmill.hub_errors import LOGIN, explain_answer, hub_address, hub_host, o
 from tokenmill.reading.hub_names import parts_of
 
 RETRY_SECONDS = 120.0  # for how long a request is tried again
+FIRST_SECONDS = 5.0  # the same for the first one, which shows whether there is a connection
 LONGEST_PAUSE = 10.0  # between two tries
 LONGEST_WAIT = 330.0  # that the Hub may ask for: its limits are per five minutes
 REQUEST_SECONDS = 60.0
@@ -49,7 +50,7 @@ def commit_of(repo: str, revision: str) -> str:
         info = _api().dataset_info(repo, revision=revision, expand=["sha"], timeout=REQUEST_SECONDS)
         return str(info.sha)
 
-    return _answer(repo, revision, ask)
+    return _answer(repo, revision, ask, patience=FIRST_SECONDS)
 
 
 def files_below(repo: str, commit: str, folder: str, *, recursive: bool) -> list[HubFile]:
@@ -86,6 +87,8 @@ def _hub_file(entry: Any) -> HubFile:
 
 def read_range(url: str, start: int = 0, stop: int | None = None, tag: str | None = None) -> bytes:
     """The bytes of a source file from `start` to `stop`, or to its end. A file of a commit never changes: `tag` is not used."""
+    if stop is not None and stop <= start:
+        return b""
     repo, commit, path = parts_of(url)
     return _answer(repo, commit, lambda: _read_range(url, _resolve_url(repo, commit, path), start, stop), path)
 
@@ -221,9 +224,9 @@ def _origin(url: str) -> tuple[str, str]:
 # Tries and errors.
 
 
-def _answer(repo: str, at: str, ask: Callable[[], Result], path: str = "") -> Result:
+def _answer(repo: str, at: str, ask: Callable[[], Result], path: str = "", patience: float | None = None) -> Result:
     """What `ask` returns. Tries again where that may help; else raises what is wrong, in words."""
-    began, pause = time.monotonic(), 0.5
+    began, pause, patience = time.monotonic(), 0.5, patience or RETRY_SECONDS
     while True:
         try:
             with quiet():
@@ -232,10 +235,9 @@ def _answer(repo: str, at: str, ask: Callable[[], Result], path: str = "") -> Re
             raise
         except Exception as error:  # of the library, its HTTP client or the system
             wait = _pause_before_next(error, pause)
-            if wait is None or time.monotonic() - began + wait > max(RETRY_SECONDS, wait + 1):
-                raised = _explained(error, repo, at, path)
-                # The HTTP client quotes a token that it cannot send, so its error must not appear in a traceback either.
-                raise raised from (None if quotes_token(error) else error)
+            if wait is None or time.monotonic() - began >= patience:
+                # Errors of the HTTP client may quote the token and signed addresses, so they are in no traceback.
+                raise _explained(error, repo, at, path) from None
             time.sleep(wait)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
