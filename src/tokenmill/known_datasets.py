@@ -28,12 +28,12 @@ KNOWN: dict[str, KnownDataset] = {
     "fineweb": KnownDataset(
         repo="HuggingFaceFW/fineweb",
         config="sample-10BT",
-        about="English web pages; a sample of 10 billion tokens (all: `--config default`)",
+        about="English web pages; a sample of 10 billion tokens (all of it: configuration default)",
     ),
     "finewebedu": KnownDataset(
         repo="HuggingFaceFW/fineweb-edu",
         config="sample-10BT",
-        about="educational web pages; a sample of 10 billion tokens (all: `--config default`)",
+        about="educational web pages; a sample of 10 billion tokens (all of it: configuration default)",
     ),
     "openwebmath": KnownDataset(repo="open-web-math/open-web-math", about="web pages with mathematics"),
     "openwebtext": KnownDataset(repo="Skylion007/openwebtext", about="an open copy of the training text of GPT-2"),
@@ -54,7 +54,9 @@ KNOWN: dict[str, KnownDataset] = {
         repo="roneneldan/TinyStories", files="data/*.parquet", about="short stories in simple English"
     ),
     "wikipedia": KnownDataset(
-        repo="wikimedia/wikipedia", config="20231101.en", about="English Wikipedia; other languages by `--config`"
+        repo="wikimedia/wikipedia",
+        config="20231101.en",
+        about="English Wikipedia; there is a configuration for each language",
     ),
     "wikitext": KnownDataset(
         repo="Salesforce/wikitext", config="wikitext-103-raw-v1", about="lines of good Wikipedia articles"

@@ -19,6 +19,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from tokenmill.errors import InputError, TokenmillError, UnreachableError, UsageError
 from tokenmill.hub_errors import LOGIN, explain_answer, hub_address, hub_host, one_line, quiet, quotes_token
+from tokenmill.option_types import option_name
 from tokenmill.reading.hub_names import parts_of
 
 RETRY_SECONDS = 120.0  # for how long a request is tried again
@@ -207,7 +208,9 @@ def _get_range(
             _utilities().hf_raise_for_status(response)
         sent = int(response.headers.get("Content-Length", -1))
         if response.status_code == 200 and stop is not None and sent > 4 * max(stop, 1 << 20):
-            raise OSError(errno.EOPNOTSUPP, "the server cannot send parts of a file; build without --streaming")
+            raise OSError(
+                errno.EOPNOTSUPP, f"the server cannot send parts of a file; do without {option_name('streaming', True)}"
+            )
         data: bytes = response.read()
         if response.status_code == 200:
             data = data[start:stop]
@@ -299,7 +302,8 @@ def _explained(error: BaseException, repo: str, at: str, path: str) -> Tokenmill
         return UsageError(f"{name}: the token has characters that cannot be sent; {LOGIN} again")
     if isinstance(error, OSError) and error.errno in _FULL:
         return UnreachableError(
-            f"{name}: no space for the copy ({os.strerror(error.errno)}); free some, or use --streaming"
+            f"{name}: no space for the copy ({os.strerror(error.errno)}); free some, or use"
+            f" {option_name('streaming', True)}"
         )
     return UnreachableError(
         f"{name} could not be fetched from {hub_host()} ({one_line(f'{type(error).__name__}: {error}')}); check the"
