@@ -54,6 +54,15 @@ class Comparing(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Downloading(Event):
+    """Files of datasets on the Hugging Face Hub are copied while others are encoded."""
+
+    files: int
+    bytes: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explained(Event):
     """Why there is something to build, in words."""
 

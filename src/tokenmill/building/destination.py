@@ -28,7 +28,7 @@ from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
 MAX_LINKED_INPUTS = 64  # with more inputs than this, all of them are files, not folders that may be links
-CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans", "uploads", "mirrors", "datasets", "hub")
+CACHE_FOLDERS = ("stores", "builds", "proofs", "tokenizers", "speeds", "plans", "uploads", "mirrors", "hub-listings")
 
 
 class Destination(Protocol):
@@ -194,6 +194,7 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     """The source without files in `folders` (stores that are among the input) and in tokenmill's cache."""
     roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
     own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
+    own += [copies for root in sorted(roots) for copies in disk.matching(root / "datasets", "datasets--*")]
     prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
     mine = tuple(file for file in source.files if file.path.startswith(prefixes))
     if not mine:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from tokenmill.building.plan import Task
+from tokenmill.events import Downloading, Listener
 from tokenmill.io import disk
 from tokenmill.io.atomic import writing
 from tokenmill.reading import SourceFile
@@ -20,7 +21,7 @@ FILES_AHEAD = 16  # that are downloaded, or on their way, before a task needs th
 
 
 @contextmanager
-def downloading(tasks: Sequence[Task]) -> Iterator[Iterable[Task]]:
+def downloading(tasks: Sequence[Task], emit: Listener) -> Iterator[Iterable[Task]]:
     """The tasks of a build. Each is handed out when there are copies of its files; those of the next ones are on their way.
 
     As long as this lasts, no copy that the tasks read is removed from the cache.
@@ -32,6 +33,8 @@ def downloading(tasks: Sequence[Task]) -> Iterator[Iterable[Task]]:
         if not missing:
             yield tasks
         else:
+            nbytes = sum(file.size for file in missing)
+            emit(Downloading(files=len(missing), bytes=nbytes, folder=missing[0].copies))
             downloads = Downloads(missing)
             stack.callback(downloads.stop)
             yield _as_they_arrive(tasks, downloads)

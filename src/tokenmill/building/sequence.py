@@ -339,7 +339,7 @@ def _run_tasks(
         if plan.limit is not None:
             _run_trial(plan, streams, results, run)
         else:
-            with downloading(plan.todo) as tasks:
+            with downloading(plan.todo, emit) as tasks:
                 run(tasks)
             if streams is not None:
                 run(streams.tasks(results.tasks, columns_with(tokenizer.dtype)))

@@ -260,6 +260,9 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
         f"first use of {event.tokenizer}: comparing fast engines with its reference, about {human_time(event.seconds)}, once"
     ),
     events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
+    events.Downloading: lambda event: (
+        f"copying {some(event.files, 'file')} of the Hub, {human(event.bytes)}, to {event.folder} while encoding"
+    ),
     events.Waiting: lambda event: (
         f"waiting for process {event.process}, which is building this store"
         + (f", for {human_time(event.seconds)} so far; is it stopped?" if event.seconds >= 60 else "")

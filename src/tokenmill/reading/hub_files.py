@@ -25,7 +25,7 @@ from tokenmill.split_names import files_by_split, matching_splits
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 HUB = "hub."  # prefix of the tag of a file on the Hub
-FOLDER = "hub"  # in the user's cache
+FOLDER = "hub-listings"  # in the user's cache
 README = "README.md"
 MOST_README = 4 << 20  # bytes
 VERSION = 1
@@ -113,9 +113,9 @@ class _Repository:
         path = self._cache / f"{digest(f'{folder} {recursive}'.encode())[:16]}.json"
         saved = read_cached(path)
         if saved is None or saved.get("version") != VERSION:
-            files = files_below(self.name, self.commit, folder, recursive=recursive)
+            files = _checked(self.name, files_below(self.name, self.commit, folder, recursive=recursive))
             write_cached(path, {"version": VERSION, "files": files})
-            return _checked(self.name, files)
+            return files
         return [HubFile(*file) for file in saved["files"]]
 
     def at(self, path: str) -> list[HubFile]:
@@ -170,8 +170,9 @@ def _folder(repo: str) -> Path:
 
 
 def _checked(name: str, files: list[HubFile]) -> list[HubFile]:
+    """The files, if their ids and paths are such that files may be named by them."""
     for file in files:
-        if not _ID.fullmatch(file.id):
+        if not _ID.fullmatch(file.id) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
             raise UsageError(f"{name}: the server does not answer like the Hub; check HF_ENDPOINT")
     return files
 

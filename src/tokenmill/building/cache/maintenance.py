@@ -19,12 +19,14 @@ from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, temporary_path
 from tokenmill.io.lock import build_lock, lock_holder
 from tokenmill.reading.hub_copies import DATASETS
+from tokenmill.reading.hub_files import FOLDER as LISTINGS
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED
 from tokenmill.store.manifest import read_manifest, trial_of
 from tokenmill.store.shard import Damage
 
 ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are removed
+UNUSED_SECONDS = 30 * 24 * 3600.0  # after which lists of files on the Hub are removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,14 @@ def _clean_up(root: Path) -> None:
     for folder in ("stores", DATASETS):
         for leftover in disk.matching(root / folder, "*.tmp"):
             disk.remove_tree(leftover)
+    for dataset in disk.matching(root / DATASETS, "datasets--*"):
+        for leftover in disk.matching(dataset / "blobs", "*.incomplete"):  # of a process that was killed
+            if _age(leftover) > ABANDONED_SECONDS:
+                disk.unlink(leftover)
+    for dataset in disk.matching(root / LISTINGS):
+        for commit in disk.matching(dataset):
+            if commit.is_dir() and _age(commit) > UNUSED_SECONDS:
+                disk.remove_tree(commit)
 
 
 def _entries_of(root: Path) -> list[Path]:
