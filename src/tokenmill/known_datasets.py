@@ -35,8 +35,12 @@ KNOWN: dict[str, KnownDataset] = {
         config="sample-10BT",
         about="educational web pages; a sample of 10 billion tokens (all of it: configuration default)",
     ),
-    "openwebmath": KnownDataset(repo="open-web-math/open-web-math", about="web pages with mathematics"),
-    "openwebtext": KnownDataset(repo="Skylion007/openwebtext", about="an open copy of the training text of GPT-2"),
+    "openwebmath": KnownDataset(
+        repo="open-web-math/open-web-math", files="data/*.parquet", about="web pages with mathematics"
+    ),
+    "openwebtext": KnownDataset(
+        repo="Skylion007/openwebtext", files="plain_text/*.parquet", about="an open copy of the training text of GPT-2"
+    ),
     "pile-uncopyrighted": KnownDataset(
         repo="monology/pile-uncopyrighted", files="**/*.jsonl.zst", about="The Pile without its copyrighted parts"
     ),

@@ -133,12 +133,20 @@ def reasons_of(build, out: Path | None, **options: object) -> list[str]:
 
 
 @pytest.mark.parametrize("in_cache", [False, True])
-def test_a_branch_that_moved_is_followed_and_only_what_changed_is_fetched(hub, tmp_path, build, in_cache):
+def test_a_branch_that_moved_is_followed_and_only_what_changed_is_fetched(
+    hub, tmp_path, build, tokenizer_path, capsys, in_cache
+):
     out = None if in_cache else tmp_path / "store"
     build(out)
     repo = hub.repos[f"datasets/{NAME}"]
     old = repo.names["main"]
     new = repo.commit({**numbered(4), f"data/{file(1)}": corpus(7)}, "main")
+    if in_cache:
+        assert (
+            main(["cache", "why", NAME, "-t", str(tokenizer_path), "--shard-bytes", "8KiB", "--engine", "tokenizers"])
+            == 0
+        )
+        assert f"org/name: main has moved from {old[:7]} to {new[:7]}: 1 of 4 files" in capsys.readouterr().out
     hub.requests.clear()
     moved, cost = reasons_of(build, out)
     assert moved.startswith(f"org/name: main has moved from {old[:7]} to {new[:7]}: 1 of 4 files changed: hf://")

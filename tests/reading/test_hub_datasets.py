@@ -204,6 +204,19 @@ def test_without_configurations_names_show_the_splits(hub):
 def test_parquet_is_read_where_there_are_several_formats(hub):
     publish(hub, "org/name", {"a.jsonl": jsonl("a"), "p/a.parquet": parquet("a"), "notes.txt": b"notes"})
     assert paths("org/name") == ["p/a.parquet"]
+    assert tm.read("org/name").ignored_by_reason == {"not in the format that is read (parquet)": 2}
+
+
+def test_every_file_of_a_folder_is_read_or_ignored_for_a_reason(hub):
+    publish(hub, "org/name", FILES)
+    source = tm.read("hf://datasets/org/name/**", split="train")
+    reasons = {parts_of(path)[2]: reason for path, reason in source.ignored}
+    assert reasons == {
+        ".hidden/a.jsonl": "hidden",
+        "README.md": "not a data file (.md)",
+        "LICENSE.txt": "another split",
+        "en/test.jsonl": "another split",
+    }
 
 
 @pytest.mark.parametrize(

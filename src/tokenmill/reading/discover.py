@@ -22,7 +22,7 @@ from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
 from tokenmill.reading.globs import glob_expression
-from tokenmill.reading.hub_files import HUB, HubChoice, chosen_files, pin
+from tokenmill.reading.hub_files import HUB, DataFiles, HubChoice, chosen_files, pin
 from tokenmill.reading.hub_names import SCHEME, HubInput, Pin, hub_input, pinned_path, unknown_name
 from tokenmill.reading.layouts import FORMAT, DatasetFolder
 from tokenmill.user_cache import read_cached
@@ -166,11 +166,15 @@ def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterat
     listing.hub_inputs.append(found)
     listing.pins.append(pinned)
     count = 0
-    for file in chosen_files(found, pinned, listing.hub, lambda path: _format_of(path, format, prose=False)[0]):
+    data = DataFiles(lambda path: _format_of(path, format, prose=False)[0])
+    for file in chosen_files(found, pinned, listing.hub, data):
         count += 1
         path = pinned_path(pinned.dataset, pinned.commit, file.path)
         chosen, codec = _checked_format(path, format, prose=False)
         yield SourceFile(path, file.size, f"{HUB}{file.id}", chosen, codec)
+    listing.ignored += [
+        Ignored(pinned_path(pinned.dataset, pinned.commit, file.path), reason) for file, reason in data.ignored
+    ]
     if not count:
         raise UsageError(
             f"{found.spelling} has no data files at commit {pinned.commit[:7]}; choose files with"

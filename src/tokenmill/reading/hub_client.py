@@ -8,6 +8,7 @@ again. A token is sent to the Hub only, never to the hosts that it redirects to,
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import threading
 import time
@@ -104,16 +105,10 @@ def download(url: str, folder: Path, note: Callable[[int], None]) -> Path:
     def ask() -> Path:
         from huggingface_hub import hf_hub_download
 
-        found = hf_hub_download(
-            repo,
-            path,
-            repo_type="dataset",
-            revision=commit,
-            cache_dir=folder,
-            endpoint=hub_address(),
-            tqdm_class=_noting(note),
-        )
-        return Path(found)
+        options: dict[str, Any] = {"revision": commit, "cache_dir": folder, "endpoint": hub_address()}
+        if "tqdm_class" in inspect.signature(hf_hub_download).parameters:  # earlier versions show their own progress
+            options["tqdm_class"] = _noting(note)
+        return Path(hf_hub_download(repo, path, repo_type="dataset", **options))
 
     return _answer(repo, commit, ask, path)
 

@@ -8,6 +8,7 @@ What is known about a commit is kept in the user's cache: a commit does not chan
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -65,10 +66,52 @@ def pin(found: HubInput, choice: HubChoice) -> Pin:
     return Pin(found.spelling, found.repo, revision, commit)
 
 
-def chosen_files(
-    found: HubInput, pinned: Pin, choice: HubChoice, format_of: Callable[[str], str | None]
-) -> Iterator[HubFile]:
-    """The files of an input. `format_of` gives the format of a data file by its name, and None for other files."""
+class DataFiles:
+    """Which files are data, by their names; and in `ignored` why others are not read.
+
+    `format_of` gives the format of a data file by its name, and None for other files.
+    """
+
+    def __init__(self, format_of: Callable[[str], str | None]) -> None:
+        self._format_of = format_of
+        self.ignored: list[tuple[HubFile, str]] = []
+
+    def among(self, files: list[HubFile]) -> list[HubFile]:
+        return [file for file in files if self._is_kept(file, self._reason(file))]
+
+    def in_one_format(self, files: list[HubFile]) -> list[HubFile]:
+        """The data files in the best format that there is: the others are the same data again, or notes beside it."""
+        data = self.among(files)
+        formats = {self._format_of(file.path) for file in data}
+        best = next((each for each in ("parquet", "arrow", "jsonl", "csv", "tsv") if each in formats), None)
+        if best is None:
+            return data
+        reason = f"not in the format that is read ({best})"
+        return [file for file in data if self._is_kept(file, None if self._format_of(file.path) == best else reason)]
+
+    def of_split(self, files: list[HubFile], split: str | None, where: str) -> list[HubFile]:
+        """The files of a split by their names."""
+        if split is None:
+            return files
+        splits = files_by_split(f"/{file.path}" for file in files)
+        wanted = {path for each in matching_splits(split, splits, where) for path in splits[each]}
+        return [file for file in files if self._is_kept(file, None if f"/{file.path}" in wanted else "another split")]
+
+    def _reason(self, file: HubFile) -> str | None:
+        if any(part.startswith(".") for part in file.path.split("/")):
+            return "hidden"
+        if self._format_of(file.path) is None:
+            return f"not a data file ({os.path.splitext(file.path)[1] or 'no suffix'})"
+        return None
+
+    def _is_kept(self, file: HubFile, reason: str | None) -> bool:
+        if reason is not None:
+            self.ignored.append((file, reason))
+        return reason is None
+
+
+def chosen_files(found: HubInput, pinned: Pin, choice: HubChoice, data: DataFiles) -> Iterator[HubFile]:
+    """The files of an input."""
     repo = _Repository(pinned)
     split = choice.split or (found.known.split if found.known is not None else None)
     config = choice.config
@@ -77,21 +120,19 @@ def chosen_files(
             raise UsageError(
                 f"{found.spelling}: give a path or {option_name('config')}, not both: each says which files are read"
             )
-        files = [file for file in repo.at(found.path) if _is_data(file, format_of)]
-        yield from _of_split(files, split, found.spelling)
+        yield from data.of_split(data.among(repo.at(found.path)), split, found.spelling)
         return
     config = config or (found.known.config if found.known is not None else None)
     configs = repo.configs()
     if configs:
-        yield from _of_config(repo, configs, config, split, format_of)
+        yield from _of_config(repo, configs, config, split, data)
     elif config is not None:
         raise UsageError(
             f"{pinned.dataset} has no configurations; choose files with hf://datasets/{pinned.dataset}/PATH instead of"
             f" {option_name('config', config)}"
         )
     else:
-        files = [file for file in repo.below("", recursive=True) if _is_data(file, format_of)]
-        yield from _of_split(_one_format(files, format_of), split, pinned.dataset)
+        yield from data.of_split(data.in_one_format(repo.below("", recursive=True)), split, pinned.dataset)
 
 
 class _Config(NamedTuple):
@@ -220,7 +261,7 @@ def _of_config(
     configs: dict[str, _Config],
     name: str | None,
     split: str | None,
-    format_of: Callable[[str], str | None],
+    data: DataFiles,
 ) -> Iterator[HubFile]:
     """The files of a configuration, and of one of its splits."""
     name = name or _default_config(repo.name, configs)
@@ -228,15 +269,15 @@ def _of_config(
         raise UsageError(f"{repo.name} has no configuration {name!r}; it has {_listed(configs)}")
     splits = configs[name].splits
     if splits[0][0] is None:
-        files = [file for file in repo.below(splits[0][1][0], recursive=True) if _is_data(file, format_of)]
-        yield from _of_split(_one_format(files, format_of), split, f"{repo.name}, {name}")
+        files = data.in_one_format(repo.below(splits[0][1][0], recursive=True))
+        yield from data.of_split(files, split, f"{repo.name}, {name}")
         return
     names = [each for each, _ in splits if each is not None]
     wanted = names if split is None else matching_splits(split, names, f"{repo.name}, {name},")
     for each, globs in splits:
         if each in wanted:
             for pattern in globs:
-                yield from (file for file in repo.matching(pattern) if _is_data(file, format_of))
+                yield from data.among(repo.matching(pattern))
 
 
 def _default_config(repo: str, configs: dict[str, _Config]) -> str:
@@ -251,25 +292,3 @@ def _default_config(repo: str, configs: dict[str, _Config]) -> str:
 
 def _listed(configs: Iterable[str]) -> str:
     return first_names(configs, 40)
-
-
-def _is_data(file: HubFile, format_of: Callable[[str], str | None]) -> bool:
-    """Whether a file is one of data by its name, and not hidden."""
-    is_hidden = any(part.startswith(".") for part in file.path.split("/"))
-    return not is_hidden and format_of(file.path) is not None
-
-
-def _one_format(files: list[HubFile], format_of: Callable[[str], str | None]) -> list[HubFile]:
-    """The files in the best format that there is: the others are the same data again, or notes beside it."""
-    formats = {format_of(file.path) for file in files}
-    best = next((each for each in ("parquet", "arrow", "jsonl", "csv", "tsv") if each in formats), None)
-    return files if best is None else [file for file in files if format_of(file.path) == best]
-
-
-def _of_split(files: list[HubFile], split: str | None, where: str) -> list[HubFile]:
-    """The files of a split by their names."""
-    if split is None:
-        return files
-    splits = files_by_split(f"/{file.path}" for file in files)
-    wanted = {path for each in matching_splits(split, splits, where) for path in splits[each]}
-    return [file for file in files if f"/{file.path}" in wanted]
