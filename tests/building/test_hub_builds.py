@@ -61,7 +61,7 @@ def file(number: int, count: int = 4) -> str:
 
 
 def copies(folder: Path) -> list[Path]:
-    return sorted((folder / "datasets").glob("datasets--org--name/blobs/*"))
+    return sorted((folder / "datasets").glob("org--name/datasets--org--name/blobs/*"))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -307,14 +307,14 @@ def test_the_cache_lists_and_removes_datasets_that_are_not_in_use(hub, tmp_path,
     assert len(facts["stores"]) == 1
     assert main(["cache", "list"]) == 0
     assert "4 files of the dataset on the Hugging Face Hub" in capsys.readouterr().out
-    lease = hold(root / "datasets" / "datasets--org--name")
+    lease = hold(root / "datasets" / "org--name")
     assert [kept.name for kept in remove(root, [NAME]).in_use] == [NAME]
     assert [kept.name for kept in prune(root, 0).in_use] == [NAME]
     assert len(copies(root)) == 4
     del lease
     removal = prune(root, 0)
     assert [gone.name for gone in removal.removed] == [NAME]
-    assert removal.freed == nbytes
+    assert nbytes <= removal.freed < nbytes + 1000  # with what the library notes about its cache
     assert (copies(root), [one for one in list_stores(root) if one.is_dataset]) == ([], [])
     assert total_bytes(root) < nbytes
 

@@ -328,6 +328,15 @@ def test_a_gated_dataset_says_to_ask_for_access(hub, monkeypatch):
         assert TOKEN not in error
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])  # one of them is read in a child process
+def test_a_gated_dataset_whose_files_are_listed_but_refused(hub, tmp_path, tokenizer_path, name):
+    """The Hub tells everyone what is in a gated dataset."""
+    publish(hub, "org/gated", {name: jsonl("a") if name == "a.jsonl" else parquet("a")})
+    hub.trouble = lambda method, path: (403, {"X-Error-Code": "GatedRepo"}) if "/resolve/" in path else None
+    with pytest.raises(UsageError, match=f"/{name} is gated: request access"):
+        tm.build("org/gated", tokenizer_path, tmp_path / "store", workers=0, engine="tokenizers", progress="quiet")
+
+
 def test_a_token_is_not_sent_to_the_host_of_a_redirect(hub, monkeypatch):
     publish(hub, "org/name", FILES, token=TOKEN, lfs=True)
     monkeypatch.setenv("HF_TOKEN", TOKEN)

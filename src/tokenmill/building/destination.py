@@ -194,7 +194,8 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     """The source without files in `folders` (stores that are among the input) and in tokenmill's cache."""
     roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
     own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
-    own += [copies for root in sorted(roots) for copies in disk.matching(root / "datasets", "datasets--*")]
+    for dataset in (path for root in sorted(roots) for path in disk.matching(root / "datasets")):
+        own += disk.matching(dataset, f"datasets--{dataset.name}")
     prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
     mine = tuple(file for file in source.files if file.path.startswith(prefixes))
     if not mine:

@@ -1,9 +1,11 @@
 """Local copies of files on the Hugging Face Hub, in a cache that `huggingface_hub` writes.
 
-    <cache>/datasets/datasets--ORG--NAME/blobs/<id>    a file, named by its sha256 or git id
+    <cache>/datasets/ORG--NAME/                                  all that is kept of a dataset
+    <cache>/datasets/ORG--NAME/datasets--ORG--NAME/blobs/<id>    a file, named by its sha256 or git id
 
-A copy appears under this name when it is complete, and becomes read-only when it was compared with its id. Copies are
-shared by all commits that have the file, and by all processes: those that want the same file at once wait for one download.
+Each dataset has a cache of its own, because that library may share files among the datasets of one cache. A copy appears
+under its name when it is complete, and becomes read-only when it was compared with its id. Copies are shared by all commits
+that have the file, and by all processes: those that want the same file at once wait for one download.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def with_copies_in(source: Source, cache: Path) -> Source:
 
 def dataset_folder(file: SourceFile) -> Path:
     """The folder of all copies of a dataset."""
-    return Path(file.copies, f"datasets--{parts_of(file.path)[0].replace('/', '--')}")
+    return Path(file.copies, parts_of(file.path)[0].replace("/", "--"))
 
 
 def existing_copy(file: SourceFile) -> str | None:
@@ -67,15 +69,15 @@ def make_copy(file: SourceFile, note: Callable[[int], None]) -> None:
     path = _place(file)
     for is_last in (False, True):
         if existing_copy(file) is None:
-            found = download(file.path, Path(file.copies), note)
+            found = download(file.path, dataset_folder(file), note)
             if not path.exists():  # a server that names files by something else
                 os.replace(os.path.realpath(found), path)
         if _is_compared(path) or _matches(path, file):
             path.chmod(path.stat().st_mode & ~0o222)
             return
-        path.unlink()
-        with suppress(OSError):
-            os.unlink(_pointer(file))
+        for each in (os.path.realpath(path), path, _pointer(file)):
+            with suppress(OSError):
+                os.unlink(each)
         if is_last:
             raise BuildError(
                 f"{file.path}: what was downloaded, twice, differs from what the Hub says it is (size or checksum);"
@@ -83,14 +85,20 @@ def make_copy(file: SourceFile, note: Callable[[int], None]) -> None:
             )
 
 
+def _repository(file: SourceFile) -> Path:
+    """The folder that `huggingface_hub` makes for a dataset."""
+    folder = dataset_folder(file)
+    return folder / f"datasets--{folder.name}"
+
+
 def _place(file: SourceFile) -> Path:
-    return dataset_folder(file) / "blobs" / file.tag.removeprefix(HUB)
+    return _repository(file) / "blobs" / file.tag.removeprefix(HUB)
 
 
 def _pointer(file: SourceFile) -> Path:
     """The link to a copy that `huggingface_hub` makes: while it exists, nothing is downloaded."""
     _, commit, path = parts_of(file.path)
-    return dataset_folder(file) / "snapshots" / commit / path
+    return _repository(file) / "snapshots" / commit / path
 
 
 def _is_compared(path: Path) -> bool:

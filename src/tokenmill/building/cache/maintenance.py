@@ -59,7 +59,7 @@ def list_stores(root: Path) -> list[CachedStore]:
     finished = [path for path in disk.matching(root / "stores") if path.is_dir() and path.suffix != ".tmp"]
     stores = [_describe(path.name, path) for path in finished]
     stores += [_describe(entry.name, path) for entry in _entries_of(root) if (path := entry / "store").exists()]
-    stores += [_describe_dataset(path) for path in disk.matching(root / DATASETS, "datasets--*") if path.is_dir()]
+    stores += [_describe_dataset(path) for path in _datasets(root)]
     return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
@@ -163,8 +163,8 @@ def _describe(name: str, path: Path) -> CachedStore:
 
 def _describe_dataset(path: Path) -> CachedStore:
     """The copies of the files of a dataset. Links to them do not count."""
-    name = path.name.removeprefix("datasets--").replace("--", "/")
-    stats = _stats(path / "blobs")
+    name = path.name.replace("--", "/")
+    stats = _stats(path / f"datasets--{path.name}" / "blobs")
     try:
         used = (path / USED).stat().st_mtime
     except OSError:
@@ -256,14 +256,19 @@ def _clean_up(root: Path) -> None:
     for folder in ("stores", DATASETS):
         for leftover in disk.matching(root / folder, "*.tmp"):
             disk.remove_tree(leftover)
-    for dataset in disk.matching(root / DATASETS, "datasets--*"):
-        for leftover in disk.matching(dataset / "blobs", "*.incomplete"):  # of a process that was killed
+    for dataset in _datasets(root):
+        for leftover in disk.matching(dataset / f"datasets--{dataset.name}" / "blobs", "*.incomplete"):
             if _age(leftover) > ABANDONED_SECONDS:
                 disk.unlink(leftover)
     for dataset in disk.matching(root / LISTINGS):
         for commit in disk.matching(dataset):
             if commit.is_dir() and _age(commit) > UNUSED_SECONDS:
                 disk.remove_tree(commit)
+
+
+def _datasets(root: Path) -> list[Path]:
+    """The folders of the copies of datasets."""
+    return [path for path in disk.matching(root / DATASETS) if path.is_dir() and path.suffix != ".tmp"]
 
 
 def _entries_of(root: Path) -> list[Path]:
