@@ -16,6 +16,7 @@ from hub_server import Hub, hub_server
 
 import tokenmill as tm
 from tokenmill.building.cache.maintenance import list_stores, prune, remove, total_bytes
+from tokenmill.building.downloads import Downloads
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, MismatchError, UnreachableError
 from tokenmill.events import Explained, ShardDone
@@ -209,20 +210,40 @@ def test_encoding_begins_before_the_last_file_was_downloaded(hub, tmp_path, buil
     assert downloads(hub).count(file(3)) == 1
 
 
-def test_few_files_are_downloaded_ahead_of_a_build_that_ends(hub, tmp_path, build, monkeypatch):
-    monkeypatch.setattr("tokenmill.building.downloads.FILES_AHEAD", 1)
-    monkeypatch.setattr("tokenmill.building.downloads.DOWNLOADS_AT_ONCE", 1)
-    publish(hub, NAME, numbered(9), lfs=True)
+def test_few_files_are_downloaded_before_they_are_wanted(hub, monkeypatch):
+    too_many = threading.Event()
+    begun: list[str] = []
 
+    def copy(file, note) -> None:
+        begun.append(file.path)
+        if len(begun) > 3:
+            too_many.set()
+
+    monkeypatch.setattr("tokenmill.building.downloads.FILES_AHEAD", 2)
+    monkeypatch.setattr("tokenmill.building.downloads.make_copy", copy)
+    publish(hub, NAME, numbered(9), lfs=True)
+    files = tm.read(NAME).files
+    ahead = Downloads(files)
+    assert not too_many.wait(0.1)
+    ahead.wait_for(files[1])
+    assert too_many.wait(30)
+    ahead.stop()
+    assert len(begun) == 4
+
+
+def test_an_interrupted_build_goes_on_with_the_files_that_are_missing(hub, tmp_path, build):
     def stop(event: object) -> None:
         if isinstance(event, ShardDone):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "store", progress=stop)
-    assert len(copies(tmp_path / "cache")) < 9
+    complete = {path.name for path in copies(tmp_path / "cache")}
+    assert not any(name.endswith(".incomplete") for name in complete)
+    hub.requests.clear()
     build(tmp_path / "store")
-    assert set(downloads(hub)) == {file(number, 9) for number in range(9)}
+    assert len(downloads(hub)) == 4 - len(complete)
+    assert len(copies(tmp_path / "cache")) == 4
 
 
 @pytest.mark.parametrize("trouble", [429, 503, "drop", (429, {"Retry-After": "7"})])

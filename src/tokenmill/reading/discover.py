@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.errors import InputError, UsageError
+from tokenmill.errors import InputError, UnreachableError, UsageError
 from tokenmill.io.object_store import Object, check_url, is_bucket_url, is_url
 from tokenmill.io.object_store import listing as list_objects
 from tokenmill.io.object_store import stat as stat_object
@@ -159,10 +159,10 @@ def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterat
     """The files of a dataset on the Hub, at the commit that its revision stands for now."""
     try:
         pinned = pin(found, listing.hub)
-    except UsageError as error:
-        if item.startswith(SCHEME):
+    except (UsageError, UnreachableError) as error:
+        if item.startswith(SCHEME) or found.known is not None:
             raise
-        raise UsageError(f"{error}. There is no file or folder {item} here either") from None
+        raise type(error)(f"{error}. There is no file or folder {item} here either") from None
     listing.hub_inputs.append(found)
     listing.pins.append(pinned)
     count = 0

@@ -24,7 +24,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.hub_names import parts_of
 
 RETRY_SECONDS = 120.0  # for how long a request is tried again
-FIRST_SECONDS = 5.0  # the same for the first one, which shows whether there is a connection
+FIRST_SECONDS = 2.0  # the same for the first one, which shows whether there is a connection
 LONGEST_PAUSE = 10.0  # between two tries
 LONGEST_WAIT = 330.0  # that the Hub may ask for: its limits are per five minutes
 REQUEST_SECONDS = 60.0
