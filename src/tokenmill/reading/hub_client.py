@@ -56,7 +56,7 @@ def commit_of(repo: str, revision: str) -> str:
 
 
 def files_below(repo: str, commit: str, folder: str, *, recursive: bool) -> list[HubFile]:
-    """The files in a folder, and with `recursive` below it: one request per thousand. None if there is no such folder."""
+    """The files in a folder, and with `recursive` below it: one request per thousand. None of them if it does not exist."""
 
     def ask() -> list[HubFile]:
         from huggingface_hub.errors import EntryNotFoundError

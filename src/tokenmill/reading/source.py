@@ -97,7 +97,7 @@ def read(
         pins=tuple(dict.fromkeys(listing.pins)),
         **values_of(ReadOptions, options),
     )
-    return with_copies_in(source, cache_folder())
+    return with_copies_in(source, cache_folder().absolute())
 
 
 def _of_split(
