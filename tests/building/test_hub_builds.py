@@ -357,3 +357,12 @@ def test_a_recipe_may_name_datasets(hub, tmp_path, tokenizer_path):
     build = {"engine": "tokenizers", "workers": 0}
     recipe = tm.recipe({"sources": sources, "tokenizer": str(tokenizer_path), "build": build, "pack": {"seq_len": 64}})
     assert {name: len(store) for name, store in recipe.stores().items()} == {"one": 80, "two": 20}
+
+
+def test_copies_in_the_cache_are_not_input(hub, tmp_path, build):
+    """A folder that holds the cache, and data of its own in a folder of the same name."""
+    build()
+    write(tmp_path / "cache" / "datasets", {"mine.jsonl": jsonl("mine")})
+    source = tm.read(tmp_path / "cache" / "datasets")
+    assert any("datasets--org--name" in file.path for file in source.files)
+    assert len(build(tmp_path / "store", source)) == 1

@@ -194,18 +194,27 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     """The source without files in `folders` (stores that are among the input) and in tokenmill's cache."""
     roots = {cache_folder().absolute(), *([cache] if cache is not None else ())}
     own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
-    for dataset in (path for root in sorted(roots) for path in disk.matching(root / "datasets")):
-        own += disk.matching(dataset, f"datasets--{dataset.name}")
     prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
-    mine = tuple(file for file in source.files if file.path.startswith(prefixes))
+    copies = tuple(os.path.join(root, "datasets", "") for root in sorted(roots))
+    mine = {file for file in source.files if file.path.startswith(prefixes) or _is_copy(file.path, copies)}
     if not mine:
         return source
-    files = tuple(file for file in source.files if not file.path.startswith(prefixes))
+    files = tuple(file for file in source.files if file not in mine)
     ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     if not files and not source.streams:
-        where = next(folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
+        inside = (folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
+        where = next(inside, "the cache")
         raise UsageError(f"all input files are in {where}, where stores are written; give other files")
     return replace(source, files=files, ignored=tuple(sorted(ignored)))
+
+
+def _is_copy(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is that of a copy of a dataset on the Hub, in one of these folders: ORG--NAME/datasets--ORG--NAME/..."""
+    if not path.startswith(folders):
+        return False
+    folder = next(folder for folder in folders if path.startswith(folder))
+    parts = path[len(folder) :].split("/")
+    return len(parts) > 2 and parts[1] == f"datasets--{parts[0]}"
 
 
 def _spellings(folder: Path, source: Source) -> Iterator[str]:
