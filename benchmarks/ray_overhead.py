@@ -113,6 +113,7 @@ def _build(work: Path, backend: str, workers: int, engine: str) -> float:
 
 
 def _start_cluster(workers: int) -> subprocess.Popen[bytes]:
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # the cluster of another user of Ray may have left a token
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={PORT}"]
     command += [f"--num-cpus={workers}", "--include-dashboard=false", "--disable-usage-stats"]
     cluster = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

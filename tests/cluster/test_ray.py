@@ -50,6 +50,7 @@ print(store.fingerprint)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Its workers have an engine that crashes at the text of the conformance suite."""
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # other clusters of this machine may have left a token
     import_ray()  # with the settings of tokenmill
     from ray.cluster_utils import Cluster
 
