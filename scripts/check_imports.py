@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "option_types": {"errors", "option_kinds"},
     "options": {"option_kinds", "option_types"},
     "option_calls": {"errors", "option_kinds", "option_types", "options"},
-    "io": {"errors"},
+    "io": {"child_process", "errors"},
     "reading": BASE,
     "encoding": BASE,
     "store": BASE,

@@ -253,6 +253,7 @@ class SliceDone(Event):
     slice: str  # as it was given: K/N
     shards: int  # that this run has made
     missing: list[int]  # the slices that are not done yet
+    differing: list[int]  # those of them that were done with other input or options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

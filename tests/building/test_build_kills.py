@@ -166,7 +166,7 @@ def test_fifty_kills(corpus, undisturbed, tokenizer_path, tmp_path, kills):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.stress)])
-def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, kills):
+def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, proved, kills):
     """Workers killed from outside are replaced: the build ends by itself, with the same store, and blames no document."""
     draw = random.Random(20)
     killed = rounds = 0

@@ -6,6 +6,7 @@ import glob
 import os
 import pickle
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from remote.conftest import put
 from tokenmill.errors import CorruptError, InputError, LockedError, MissingStoreError, UnreachableError, UsageError
 from tokenmill.io import object_store
 from tokenmill.io.object_file import PART_BYTES, ObjectFile
-from tokenmill.store.bucket import StoreBucket
+from tokenmill.store.bucket import StoreBucket, _at_once
 
 SHARD = "100KB"
 
@@ -282,3 +283,82 @@ def test_a_worker_on_another_machine_needs_nothing_but_the_bucket(
     monkeypatch.setattr(in_process, "TaskRunner", elsewhere)
     assert build(corpus, f"{bucket}/store").fingerprint == local.fingerprint
     assert tm.open(f"{bucket}/store").verify() == []
+
+
+def test_the_store_below_its_own_input_is_no_input(bucket, tmp_path, own_cache):
+    for number in range(3):
+        object_store.write(f"{bucket}/own/{number}.txt", b"some text %d" % number)
+    for _ in range(2):
+        assert len(build(f"{bucket}/own", f"{bucket}/own/store")) == 3
+    source = tm.read(f"{bucket}/own")
+    assert [file.path for file in source.files] == [f"{bucket}/own/{number}.txt" for number in range(3)]
+    assert (f"{bucket}/own/store", "a token store") in source.ignored
+
+
+def test_a_place_with_other_objects_is_refused(bucket, corpus, own_cache):
+    object_store.write(f"{bucket}/other/readme.txt", b"not a store")
+    with pytest.raises(UsageError, match=r"other objects in it \(readme\.txt\)"):
+        build(corpus / "plain.jsonl", f"{bucket}/other")
+
+
+def test_journals_do_not_stay_in_the_bucket(bucket, corpus, own_cache):
+    build(corpus, f"{bucket}/store")
+    assert [each.url for each in object_store.listing(f"{bucket}/store/seen")] == []
+
+
+def test_damage_does_not_get_into_the_mirror(bucket, corpus, local, own_cache):
+    store = build(corpus, f"{bucket}/store")
+    url = f"{bucket}/store/shards/{store.manifest.shard_ids[0]}.npy"
+    good = object_store.read(url)
+    for bad in (good[:-1] + bytes([good[-1] ^ 1]), good[:-2]):
+        object_store.write(url, bad)
+        with pytest.raises(CorruptError, match=f"{url} is damaged"):
+            tm.open(f"{bucket}/store")[0]
+    object_store.write(url, good)
+    assert np.array_equal(tm.open(f"{bucket}/store")[0], local[0])
+
+
+def test_a_pickled_store_makes_its_own_mirror(bucket, corpus, local, own_cache):
+    pickled = pickle.dumps(build(corpus, f"{bucket}/store"))
+    shutil.rmtree(own_cache / "mirrors")
+    copy = pickle.loads(pickled)  # noqa: S301
+    assert np.array_equal(copy[7], local[7])
+    assert copy.locate(7) == local.locate(7)
+
+
+def test_another_opening_does_not_change_the_limit(bucket, corpus, own_cache):
+    build(corpus, f"{bucket}/store")
+    store = tm.open(f"{bucket}/store", shard_cache="1GB")
+    tm.open(f"{bucket}/store")
+    assert (store.path / ".url").read_text() == f"{bucket}/store\n1000000000\n"
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret@memory/store", "s3://memory/store?X-Amz-Signature=secret"])
+def test_urls_of_stores_with_secrets_are_refused(bucket, url):
+    with pytest.raises(UsageError) as raised:
+        tm.open(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_only_builds_write_to_buckets(bucket, corpus, local, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="exports are written to a folder"):
+        tm.export(local, f"{bucket}/export", format="nanogpt")
+    with pytest.raises(UsageError, match="into a folder"):
+        tm.import_tokens("train.bin", f"{bucket}/import")
+    with pytest.raises(UsageError, match="S3:// URLs"):
+        build(corpus / "plain.jsonl", "S3://memory/store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_failed_request_ends_the_others():
+    calls = []
+
+    def fail(item):
+        calls.append(item)
+        threading.Event().wait(0.02)  # for an answer
+        raise UnreachableError("away")
+
+    with pytest.raises(UnreachableError):
+        _at_once(fail, range(1000))
+    assert len(calls) < 200

@@ -6,6 +6,7 @@ import glob
 import os
 import random
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -44,6 +45,33 @@ def test_from_a_bucket_and_into_one(s3, corpus, local, own_cache, alone):
         *(tm.load(each, seq_len=128, batch_size=8, epochs=1) for each in (store, folder)), strict=True
     ):
         assert np.array_equal(one["input_ids"], other["input_ids"])
+
+
+FORKED = """
+import multiprocessing, sys, warnings
+import tokenmill as tm
+warnings.simplefilter("ignore")
+store = tm.open(sys.argv[1])
+def read(queue):
+    queue.put(store[0].tolist())
+queue = multiprocessing.get_context("fork").Queue()
+child = multiprocessing.get_context("fork").Process(target=read, args=(queue,))
+child.start()
+assert queue.get(timeout=60) == store[0].tolist()
+child.join()
+from torch.utils.data import DataLoader
+loader = tm.load(store, seq_len=64, batch_size=4, epochs=1)
+batches = list(DataLoader(loader.dataset(), batch_size=None, num_workers=2))
+assert len(batches) == len(loader)
+"""
+
+
+def test_a_process_that_is_forked_reads_the_store(s3, corpus, local, own_cache):
+    """Torch's loader workers are such processes. The shards are not on this machine yet."""
+    put(f"{s3}/corpus", corpus)
+    run_build(f"{s3}/corpus", *SHARD, "-o", f"{s3}/store")
+    done = subprocess.run([sys.executable, "-c", FORKED, f"{s3}/store"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_secret_is_written_or_shown(s3, corpus, own_cache, server):

@@ -25,6 +25,9 @@ class Files(BaseHTTPRequestHandler):
 
     def answer(self, *, with_body: bool) -> None:
         content = self.server.files.get(self.path)
+        if self.headers.get("If-Match") not in (None, self.server.etag) or "W/" in (self.headers.get("If-Match") or ""):
+            self.empty(412)  # as a server must
+            return
         if content is None:
             self.empty(404)
             return
@@ -43,7 +46,7 @@ class Files(BaseHTTPRequestHandler):
         body = content[start:stop]
         self.send_response(206 if asked is not None and self.server.has_ranges else 200)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", '"one"')
+        self.send_header("ETag", self.server.etag)
         if asked is not None and self.server.has_ranges:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
@@ -66,7 +69,7 @@ def web(corpus, monkeypatch):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
     server.daemon_threads = True
     server.files = {f"/{path.name}": path.read_bytes() for path in corpus.glob("*") if path.is_file()}
-    server.faults, server.tries, server.has_ranges = [], {}, True
+    server.faults, server.tries, server.has_ranges, server.etag = [], {}, True, '"one"'
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     object_store._store.cache_clear()
@@ -106,3 +109,13 @@ def test_a_server_without_ranges_is_named(web, tmp_path, monkeypatch):
     web.has_ranges = False
     with pytest.raises(UnreachableError, match="cannot send parts of a file; download the file first"):
         build(f"{web.url}/plain.jsonl", tmp_path / "web")
+
+
+def test_a_weak_etag_is_no_condition(web, corpus, tmp_path):
+    web.etag = 'W/"one"'
+    store = build(f"{web.url}/plain.jsonl", tmp_path / "web")
+    assert not store.failed
+    web.etag = 'W/"two"'
+    source = tm.read(f"{web.url}/plain.jsonl")
+    web.etag = 'W/"three"'
+    assert "changed since it was listed" in build(source, tmp_path / "changed").failed[0]["error"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from tokenmill.building.destination import Destination, FolderDestination, without_own_files
+from tokenmill.building.destination import Destination, FolderDestination, without_own_files, without_store_at
 from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import BuildRequest, request_for
 from tokenmill.building.sequence import run_build, run_slice
@@ -70,7 +70,9 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
         from tokenmill.building.cache.store_cache import build_cached, cache_root
 
         return build_cached(request, cache_root(arguments.cache_dir), listener, allow_temporary=allow_temporary)
-    if not is_url(arguments.out):
+    if is_url(arguments.out):
+        request = replace(request, source=without_store_at(request.source, str(arguments.out)))
+    else:
         request = replace(request, source=without_own_files(request.source, Path(arguments.out)))
     if request.slice is not None:
         return _build_slice(request, arguments.out, listener)

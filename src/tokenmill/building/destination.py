@@ -18,6 +18,7 @@ from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, Usa
 from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.io.lock import build_lock
+from tokenmill.io.object_store import join
 from tokenmill.option_types import option_name
 from tokenmill.reading import Source
 from tokenmill.reading.files import Ignored
@@ -205,6 +206,19 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
         inside = (folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
         where = next(inside, "the cache")
         raise UsageError(f"all input files are in {where}, where stores are written; give other files")
+    return replace(source, files=files, ignored=tuple(sorted(ignored)))
+
+
+def without_store_at(source: Source, url: str) -> Source:
+    """The source without what is below the URL of the store."""
+    prefix = join(url, "")
+    mine = tuple(file for file in source.files if file.path.startswith(prefix))
+    if not mine:
+        return source
+    files = tuple(file for file in source.files if not file.path.startswith(prefix))
+    if not files and not source.streams:
+        raise UsageError(f"all input files are in {url}, where the store is written; give other files")
+    ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     return replace(source, files=files, ignored=tuple(sorted(ignored)))
 
 

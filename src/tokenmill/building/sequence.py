@@ -24,7 +24,7 @@ from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, tokenizer_files, write_tokenizer
 from tokenmill.building.reporting import announce_trial, event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
-from tokenmill.building.slices import Slice, SliceNotes, slices_key
+from tokenmill.building.slices import Slice, SliceNotes, missing_slices, slices_key
 from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
 from tokenmill.building.task_context import TaskContext, TaskResult
@@ -98,8 +98,8 @@ def run_slice(request: BuildRequest, destination: Destination, notes: SliceNotes
                 return store if plan is None else destination.finish(store, plan)
             assert plan is not None
             notes.note(mine, slices_key(plan))
-            missing = notes.missing(mine.count, slices_key(plan))
-            emit(SliceDone(slice=str(mine), shards=len(plan.todo), missing=missing))
+            missing, differing = missing_slices(notes, mine.count, slices_key(plan))
+            emit(SliceDone(slice=str(mine), shards=len(plan.todo), missing=missing, differing=differing))
     return not missing
 
 

@@ -57,8 +57,8 @@ class SliceNotes(Protocol):
 
     def note(self, done: Slice, key: str) -> None: ...
 
-    def missing(self, count: int, key: str) -> list[int]:
-        """The slices that have not noted that they are done."""
+    def names(self) -> set[str]:
+        """All notes."""
         ...
 
     def forget(self) -> None:
@@ -79,16 +79,10 @@ class NotesInFolder:
 
     def note(self, done: Slice, key: str) -> None:
         disk.make_folder(self._folder)
-        write_atomically(self._folder / _name(done.number, done.count), key.encode())
+        write_atomically(self._folder / _name(done.number, done.count, key), b"")
 
-    def missing(self, count: int, key: str) -> list[int]:
-        return [number for number in range(count) if self._read(_name(number, count)) != key.encode()]
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            return disk.read_bytes(self._folder / name)
-        except OSError:
-            return None
+    def names(self) -> set[str]:
+        return {path.name for path in disk.matching(self._folder)}
 
     def forget(self) -> None:
         disk.remove_tree(self._folder)
@@ -101,20 +95,22 @@ class NotesInBucket:
         self._url = join(url, FOLDER)
 
     def note(self, done: Slice, key: str) -> None:
-        object_store.write(join(self._url, _name(done.number, done.count)), key.encode())
+        object_store.write(join(self._url, _name(done.number, done.count, key)), b"done")
 
-    def missing(self, count: int, key: str) -> list[int]:
-        there = {each.url.rpartition("/")[2] for each in object_store.listing(self._url)}
-        names = {number: _name(number, count) for number in range(count)}
-        return [
-            number
-            for number, name in names.items()
-            if name not in there or object_store.read(join(self._url, name)) != key.encode()
-        ]
+    def names(self) -> set[str]:
+        return {each.url.rpartition("/")[2] for each in object_store.listing(self._url)}
 
     def forget(self) -> None:
         object_store.delete([each.url for each in object_store.listing(self._url)])
 
 
-def _name(number: int, count: int) -> str:
-    return f"{number}-of-{count}"
+def missing_slices(notes: SliceNotes, count: int, key: str) -> tuple[list[int], list[int]]:
+    """The slices that have not noted that they are done; and those of them that were done with other input or options."""
+    names = notes.names()
+    missing = [number for number in range(count) if _name(number, count, key) not in names]
+    others = {int(name.partition("-")[0]) for name in names if re.fullmatch(rf"\d+-of-{count}-[0-9a-f]+", name)}
+    return missing, [number for number in missing if number in others]
+
+
+def _name(number: int, count: int, key: str) -> str:
+    return f"{number}-of-{count}-{key}"

@@ -237,8 +237,18 @@ def _slice_done(event: events.SliceDone) -> str:
     made = f"slice {event.slice} done: {some(event.shards, 'shard')} made"
     if not event.missing:
         return f"{made}; all slices are done, finishing the store"
-    named = ", ".join(map(str, event.missing[:8])) + (", ..." if len(event.missing) > 8 else "")
-    return f"{made}; the store is finished when slices {named} are done too"
+    count = event.slice.partition("/")[2]
+    lines = [f"{made}; the store is finished when {_slices(event.missing, count)} done too"]
+    if event.differing:
+        lines.append(
+            f"{_slices(event.differing, count)} done with other input or options: all slices need the same, run them again"
+        )
+    return "\n".join(lines)
+
+
+def _slices(numbers: list[int], count: str) -> str:
+    named = ", ".join(f"{number}/{count}" for number in numbers[:8]) + (", ..." if len(numbers) > 8 else "")
+    return f"slice {named} is" if len(numbers) == 1 else f"slices {named} are"
 
 
 def _proofs(event: events.Finished) -> str:

@@ -17,6 +17,7 @@ from tokenmill.exchange.registry import FORMATS
 from tokenmill.exchange.selection import Selection
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files
+from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import declared, given_of, option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
@@ -57,6 +58,8 @@ def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], argu
 
 def export_files(data: Any, arguments: ExportArguments, report: Report | None = None) -> Exported:
     """The same; `report` is told how many bytes are written, of about how many."""
+    if is_url(arguments.path):
+        raise UsageError(f"{arguments.path}: exports are written to a folder; copy it to the bucket afterwards")
     format = FORMATS[arguments.format]
     parts = _parts(data, arguments)
     _check_kinds(format, parts, arguments)

@@ -27,6 +27,7 @@ from tokenmill.formatting import some
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
+from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name
 from tokenmill.options import ImportArguments
@@ -61,6 +62,11 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
 
 def import_files(source: str | Path, arguments: ImportArguments, report: Report | None = None) -> Store:
     """The same; `report` is told how many bytes are read, of how many."""
+    for place in (source, arguments.out):
+        if is_url(place):
+            raise UsageError(
+                f"{place}: imports are from a file or folder into a folder; copy them from or to the bucket"
+            )
     path, folder = Path(source), Path(arguments.out)
     with naming_files(), ExitStack() as stack:
         with _blaming(path):

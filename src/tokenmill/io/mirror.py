@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -18,15 +19,23 @@ from pathlib import Path
 from tokenmill.io import object_store
 
 URL = ".url"
-LIMIT = "20GB"
+# Set by `store.bucket`: gets a fetched file, the path it will have and its URL, and raises if it is damaged.
+verify: Callable[[Path, Path, str], None] | None = None
+LIMIT = 20 * 10**9  # bytes
+LEFTOVER_SECONDS = 3600.0
 FETCHES = 8  # files that are fetched at the same time
 _LOCK = ".lock"
 
 
-def make_mirror(folder: Path, url: str, limit: int) -> None:
-    """Make a folder the mirror of an URL. `limit` is for all mirrors in the same parent folder together."""
+def make_mirror(folder: Path, url: str, limit: int | None) -> None:
+    """Make a folder the mirror of an URL. `limit` is for all mirrors in the same parent folder together, in bytes.
+
+    Without one, the mirror keeps the limit it has, or gets the usual one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / URL
+    if limit is None:
+        limit = mirror_limit(folder) if path.exists() else LIMIT
     text = f"{url}\n{limit}\n"
     if not path.exists() or path.read_text() != text:
         temporary = folder / f"{URL}.{secrets.token_hex(4)}"
@@ -81,6 +90,8 @@ def _fetch(url: str, path: Path, root: Path, limit: int) -> bool:
         temporary = path.parent / f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         try:
             object_store.download(url, temporary)
+            if verify is not None:
+                verify(temporary, path, url)
             _put_in_place(temporary, path, root, limit)
         except FileNotFoundError:
             return False
@@ -98,6 +109,7 @@ def _put_in_place(fetched: Path, path: Path, root: Path, limit: int) -> None:
     size = fetched.stat().st_size
     with open(root / _LOCK, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_leftovers(root)
         files = sorted(_files(root))
         total = sum(each[1] for each in files)
         for _, nbytes, name in files:
@@ -107,6 +119,14 @@ def _put_in_place(fetched: Path, path: Path, root: Path, limit: int) -> None:
                 os.unlink(name)
             total -= nbytes
         os.replace(fetched, path)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove what fetches of processes that were killed have left: files that have not changed for an hour."""
+    for path in root.glob("*/shards/*.tmp"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
+                os.unlink(path)
 
 
 def _files(root: Path) -> Iterable[tuple[float, int, str]]:

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import secrets
-import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,7 +31,8 @@ REQUEST_SECONDS = 60  # for one try of a request
 CONNECT_SECONDS = 10
 LIST_CHUNK = 1000
 DOWNLOAD_CHUNK = 8 << 20
-_URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
+KEPT = "Try again; what a build has finished is kept"
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"(?i)(signature|credential|security-token|^sig$|token|secret|password|api-?key|access-?key)")
 _STATUS = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]+))?")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -116,21 +117,27 @@ def listing(url: str) -> Iterator[Object]:
 
 def read(url: str, start: int = 0, stop: int | None = None, tag: str | None = None) -> bytes:
     """The bytes of an object, or those from `start` to `stop`. With `tag`, raises ConditionError if the object changed."""
+    if _is_forked():
+        return bytes(_children.call("read", url, start, stop, tag))
     options: dict[str, Any] = {}
     if stop is not None:
         options["range"] = (start, stop)
     elif start:
         options["range"] = {"offset": start}
-    if tag is not None and (etag := _version(tag).get("e_tag")):
+    etag = _version(tag).get("e_tag") if tag is not None else None
+    if etag is not None and not etag.startswith("W/"):  # a condition never holds for a weak one
         options["if_match"] = etag
 
     def fetch() -> bytes:
         store, key = _client(url)
         answer = _obstore().get(store, key, options=options)
+        if etag is not None and answer.meta.get("e_tag") not in (etag, None):
+            raise ConditionError(errno.EBUSY, "changed in the meantime", shown_url(url))
         first, last = answer.range
-        data: bytes = answer.bytes().to_bytes()
+        with _cut_short():
+            data: bytes = answer.bytes().to_bytes()
         if len(data) != last - first or (stop is not None and (first, last) != (start, stop)):
-            raise ConnectionError(errno.ECONNRESET, "the answer was cut short", shown_url(url))
+            raise _CutShort
         return data
 
     return _again_if_cut(url, fetch)
@@ -174,14 +181,21 @@ def upload(url: str, path: Path) -> None:
 def download(url: str, path: Path) -> None:
     """Write an object to a file."""
 
+    if _is_forked():
+        _children.call("download", url, str(path))
+        return
+
     def fetch() -> bytes:
         store, key = _client(url)
         answer = _obstore().get(store, key)
         with open(path, "wb") as out:
-            for data in answer.stream(DOWNLOAD_CHUNK):
-                out.write(data)
+            with _cut_short():
+                for data in answer.stream(DOWNLOAD_CHUNK):
+                    out.write(data)
             if out.tell() != answer.meta["size"]:
-                raise ConnectionError(errno.ECONNRESET, "the answer was cut short", shown_url(url))
+                raise _CutShort
+            out.flush()
+            os.fsync(out.fileno())
         return b""
 
     _again_if_cut(url, fetch)
@@ -201,7 +215,40 @@ def delete(urls: Iterable[str]) -> None:
 # Clients, one per bucket or host.
 
 
+_used_by: int | None = None  # the process in which the library has started its threads
+
+
+def _is_forked() -> bool:
+    """Whether this process was forked from one that has used the library, whose threads do not survive that.
+
+    A child process makes the requests then. So torch's loader workers can read a store in a bucket.
+    """
+    return _used_by is not None and _used_by != os.getpid()
+
+
+class _Requests:
+    """Requests made by a child process."""
+
+    def __init__(self) -> None:
+        self._children: Any = None
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        from tokenmill.child_process import Children
+
+        if self._children is None:
+            self._children = Children("tokenmill.io.request_process")
+        with self._children.lend() as child:
+            answer = child.call({"call": name, "arguments": list(arguments)})
+        return answer.data[0] if answer.data else None
+
+
+_children = _Requests()
+
+
 def _obstore() -> Any:
+    global _used_by
+    if _used_by is None:
+        _used_by = os.getpid()
     try:
         import obstore
     except ImportError:
@@ -278,18 +325,28 @@ def _version(tag: str) -> dict[str, str]:
 # Errors.
 
 
-def _again_if_cut(url: str, fetch: Callable[[], bytes], tries: int = 4) -> bytes:
-    """What `fetch` returns. Where an answer breaks off, the library does not try again; here it is tried a few times."""
-    pause = threading.Event()
+class _CutShort(Exception):
+    """An answer broke off."""
+
+
+@contextmanager
+def _cut_short() -> Iterator[None]:
+    """While the body of an answer is read: the library has tried again, and given up."""
+    try:
+        yield
+    except _obstore().exceptions.BaseError:
+        raise _CutShort from None
+
+
+def _again_if_cut(url: str, fetch: Callable[[], bytes], tries: int = 3) -> bytes:
+    """What `fetch` returns. Where an answer breaks off, the library does not begin anew; here this is tried a few times."""
     for number in range(tries):
         try:
             with _explained(url):
                 return fetch()
-        except UnreachableError:
-            if number == tries - 1:
-                raise
-            pause.wait(0.2 * 2**number)
-    raise AssertionError("not reached")
+        except _CutShort:
+            time.sleep(0.2 * 2**number)
+    raise UnreachableError(f"{shown_url(url)}: the connection was lost. {KEPT}")
 
 
 @contextmanager
@@ -314,9 +371,7 @@ def _explained(url: str) -> Iterator[None]:
             code = _CODE.search(text)
             why = f"the server answered {status[1]}{f' ({code[1]})' if code else ''}; {_credentials_hint(url)}"
             raise PermissionError(errno.EACCES, why, name) from None
-        raise UnreachableError(
-            f"{name}: {_reason(text, status)}. What is finished is kept; run the command again"
-        ) from None
+        raise UnreachableError(f"{name}: {_reason(text, status)}. {KEPT}") from None
 
 
 def _reason(text: str, status: re.Match[str] | None) -> str:
@@ -328,8 +383,8 @@ def _reason(text: str, status: re.Match[str] | None) -> str:
     if "range" in lower and ("support" in lower or "requested" in lower):
         return "the server cannot send parts of a file; download the file first"
     for words, meaning in (
-        (("timed out", "timeout"), "the server did not answer in time"),
         (("refused",), "the connection was refused"),
+        (("timed out", "timeout"), "the server did not answer in time"),
         (("dns", "resolve", "lookup"), "the name of the server is unknown"),
         (("certificate", "tls", "ssl"), "the certificate of the server is not accepted"),
         (("cut short", "reset", "closed", "incomplete", "body", "broken"), "the connection was lost"),

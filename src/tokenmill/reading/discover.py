@@ -16,6 +16,7 @@ from pathlib import Path
 from tokenmill.errors import InputError, UnreachableError, UsageError
 from tokenmill.io.object_store import Object, check_url, is_bucket_url, is_url
 from tokenmill.io.object_store import listing as list_objects
+from tokenmill.io.object_store import read as read_object
 from tokenmill.io.object_store import stat as stat_object
 from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import CODECS
@@ -187,7 +188,14 @@ def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing
     matches = None if pattern is None else re.compile(glob_expression(pattern))
     count = 0
     try:
-        for each in list_objects(prefix):
+        objects = list(list_objects(prefix))
+        stores = _stores_among(objects)
+        listing.ignored += [Ignored(store, "a token store") for store in stores]
+        inside = tuple(f"{store}/" for store in stores)
+        for each in objects:
+            if inside and each.url.startswith(inside):
+                count += 1
+                continue
             if matches is not None and not matches.fullmatch(each.url):
                 continue
             count += 1
@@ -208,6 +216,13 @@ def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing
         raise UsageError(
             f"no object {'matches' if pattern else 'at or below'} {url}; check the name of the bucket and the path"
         )
+
+
+def _stores_among(objects: list[Object]) -> list[str]:
+    """The URLs of token stores among objects: by what their manifest says, not by the names alone."""
+    folders = {each.url.removesuffix("/manifest.json") for each in objects if each.url.endswith("/manifest.json")}
+    folders = {folder for folder in folders if any(each.url.startswith(f"{folder}/shards/") for each in objects)}
+    return sorted(folder for folder in folders if _STORE_MANIFEST.match(read_object(f"{folder}/manifest.json", 0, 200)))
 
 
 def _object(found: Object, format: str, *, named: bool) -> SourceFile:

@@ -15,18 +15,20 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import CorruptError, LockedError, MissingStoreError
+from tokenmill.errors import CorruptError, LockedError, MismatchError, MissingStoreError, StoreError, UsageError
 from tokenmill.formatting import parse_size
-from tokenmill.io import disk, object_store
+from tokenmill.io import disk, mirror, object_store
 from tokenmill.io.atomic import digest, write_atomically
-from tokenmill.io.mirror import LIMIT, make_mirror
+from tokenmill.io.mirror import make_mirror
 from tokenmill.io.object_store import ConditionError, Object, join
-from tokenmill.store.columns import column_path, receipt_path
+from tokenmill.store.checksums import repair_hint
+from tokenmill.store.columns import column_path, receipt_path, shard_of_file
 from tokenmill.store.manifest import NAME, Manifest, parse_manifest, read_manifest
-from tokenmill.store.shard import Receipt, read_receipt, sealed, stored_columns
+from tokenmill.store.shard import Receipt, compare_column, read_receipt, require_receipt, sealed, stored_columns
 from tokenmill.store.side_files import side_file
 from tokenmill.user_cache import cache_folder
 
@@ -48,6 +50,7 @@ class StoreBucket:
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url.rstrip("/"), folder
         self.manifest_tag: str | None = None  # of the manifest when the build began; None if there was none
+        self._journals: set[str] = set()  # that are in the bucket, as far as this process knows
 
     def push_shard(self, receipt: Receipt, seen: bytes) -> None:
         """Write the columns of a shard, what it was made from, and then its receipt. Empties the columns here."""
@@ -62,6 +65,7 @@ class StoreBucket:
     def pull(self) -> None:
         """Bring the working folder to the state of the bucket: the manifest, its files, receipts and what they were made from."""
         found = {each.url[len(self.url) + 1 :]: each for each in object_store.listing(self.url)}
+        self._check_place(found)
         disk.make_folder(self.folder)
         if NAME in found:
             self.manifest_tag = found[NAME].tag
@@ -72,13 +76,26 @@ class StoreBucket:
         small = [name for name in ("seen.json", "listing.json", "events.jsonl") if name in found]
         _at_once(lambda name: self._fetch(name, self.folder / name), small)
         journals = [name for name in found if _JOURNAL.fullmatch(name)]
-        _at_once(lambda name: self._fetch(name, self.folder / name.replace("/", ".")), journals)
+        self._journals = set(journals)
+        _at_once(lambda name: self._fetch_if_there(name, self.folder / name.replace("/", ".")), journals)
         self._pull_receipts(found)
+
+    def _check_place(self, found: dict[str, Object]) -> None:
+        """Raise UsageError for a place that has other objects than a store."""
+        own = (NAME, "events.jsonl", "seen.json", "listing.json")
+        if found and not any(
+            name in own or name.startswith(("shards/", f"{SEEN}/", f"{FILES}/", "slices/")) for name in found
+        ):
+            others = sorted(found)
+            raise UsageError(
+                f"{self.url} is not a token store and has other objects in it ({', '.join(others[:3])}"
+                f"{', ...' if len(others) > 3 else ''}); choose a place of its own for the store"
+            )
 
     def _pull_receipts(self, found: dict[str, Object]) -> None:
         receipts = [name for name in found if _RECEIPT.fullmatch(name)]
         disk.make_folder(self.folder / "shards")
-        _at_once(lambda name: self._fetch(name, self.folder / name), receipts)
+        _at_once(lambda name: self._fetch_if_there(name, self.folder / name), receipts)
         for name in receipts:
             shard = name.removeprefix("shards/").removesuffix(".json")
             self._empty_columns(
@@ -87,6 +104,7 @@ class StoreBucket:
 
     def pull_shard(self, shard_id: str) -> None:
         """Fetch the receipt of a shard that a worker elsewhere has written, unless it is here."""
+        self._journals.add(f"{SEEN}/{shard_id}.jsonl")
         shards = self.folder / "shards"
         if receipt_path(shards, shard_id).exists():
             return
@@ -115,6 +133,11 @@ class StoreBucket:
         disk.make_folder(path.parent)
         write_atomically(path, object_store.read(join(self.url, name)))
 
+    def _fetch_if_there(self, name: str, path: Path) -> None:
+        """Another build may have removed it since it was listed."""
+        with suppress(FileNotFoundError):
+            self._fetch(name, path)
+
     def discard_receipts(self, shard_ids: Iterable[str]) -> None:
         object_store.delete(join(self.url, "shards", f"{shard}.json") for shard in shard_ids)
 
@@ -140,32 +163,31 @@ class StoreBucket:
         try:
             self.manifest_tag = object_store.write_if(join(self.url, NAME), body, self.manifest_tag)
         except ConditionError:
-            raise LockedError(self._lost_race(manifest)) from None
+            raise self._lost_race(manifest) from None
         _at_once(lambda item: object_store.write(join(self.url, item[0]), item[1]), contents.items())
 
-    def _lost_race(self, manifest: Manifest) -> str:
-        theirs = ""
+    def _lost_race(self, manifest: Manifest) -> LockedError | MismatchError:
+        """What to say to a build that another one has overtaken."""
+        what = f"another build finished {self.url} while this one was running, and its manifest was left as it is."
         try:
-            with_same = read_manifest_at(self.url)[0].fingerprint == manifest.fingerprint
-            theirs = " It has the same tokens as this one." if with_same else " It has other tokens than this one."
-        except (OSError, CorruptError, MissingStoreError):
-            pass
-        return (
-            f"another build finished {self.url} while this one was running, and its manifest was left as it is.{theirs}"
-            " Open it, or run this build again"
-        )
+            theirs = read_manifest_at(self.url)[0].fingerprint
+        except (OSError, StoreError):
+            theirs = manifest.fingerprint
+        if theirs == manifest.fingerprint:
+            return LockedError(f"{what} It has the same tokens as this one: open it")
+        return MismatchError(f"{what} It has other tokens than this one; run this build again, or choose another place")
 
     def push_index(self) -> None:
         """Write what is known of the input files, and the log. Losing these only costs time."""
         for name in ("seen.json", "listing.json", "events.jsonl"):
             if (self.folder / name).exists():
                 object_store.write(join(self.url, name), disk.read_bytes(self.folder / name))
-        journals = [path.name for path in disk.matching(self.folder, "seen.*.jsonl")]
-        object_store.delete(join(self.url, SEEN, name.removeprefix("seen.")) for name in journals)
+        object_store.delete(join(self.url, name) for name in self._journals)
 
 
 def read_manifest_at(url: str) -> tuple[Manifest, bytes]:
     """The manifest of a store in a bucket, and its bytes."""
+    object_store.check_url(url)
     try:
         body = object_store.read(join(url, NAME))
     except FileNotFoundError:
@@ -181,7 +203,24 @@ def open_mirror(url: str, limit: str | int | None = None, root: Path | None = No
     manifest, body = read_manifest_at(url)
     _check_names(url, manifest)
     folder = (root or cache_folder() / "mirrors") / digest(f"{url}\n".encode() + body)
-    bound = parse_size(limit or os.environ.get(LIMIT_VARIABLE) or LIMIT, LIMIT_VARIABLE)
+    asked = limit or os.environ.get(LIMIT_VARIABLE)
+    _fill_mirror(folder, url, manifest, None if asked is None else parse_size(asked, LIMIT_VARIABLE))
+    if not (folder / NAME).exists():
+        write_atomically(folder / NAME, body)
+    return folder
+
+
+def remake_mirror(url: str, name: str, manifest: Manifest, limit: int) -> Path:
+    """The mirror of a store that was opened on another machine, or whose mirror was removed."""
+    folder = cache_folder() / "mirrors" / name
+    _check_names(url, manifest)
+    _fill_mirror(folder, url, manifest, limit)
+    manifest.write(folder)
+    return folder
+
+
+def _fill_mirror(folder: Path, url: str, manifest: Manifest, limit: int | None) -> None:
+    """Fetch everything but the shards."""
     disk.make_folder(folder / "shards")
 
     def fetch(item: tuple[str, str]) -> None:
@@ -195,10 +234,24 @@ def open_mirror(url: str, limit: str | int | None = None, root: Path | None = No
         write_atomically(path, content)
 
     _at_once(fetch, manifest.files.items())
-    make_mirror(folder, url, bound)
-    if not (folder / NAME).exists():
-        write_atomically(folder / NAME, body)
-    return folder
+    make_mirror(folder, url, limit)
+
+
+def _check_fetched(fetched: Path, path: Path, url: str) -> None:
+    """Compare a column that was fetched into a mirror with its receipt: only what is whole gets there."""
+    shard = shard_of_file(path.name)
+    if shard is None or path.suffix != ".npy":
+        return
+    receipt = require_receipt(path.parent, shard)
+    for column in stored_columns(receipt):
+        if column_path(path.parent, shard, column.spec.name) == path:
+            with disk.open_to_read(fetched) as raw:
+                problem = compare_column(raw, column)
+            if problem:
+                raise CorruptError(f"{url} is damaged: {problem}; {repair_hint(path.parent.parent)}")
+
+
+mirror.verify = _check_fetched
 
 
 def _check_names(url: str, manifest: Manifest) -> None:
@@ -210,6 +263,9 @@ def _check_names(url: str, manifest: Manifest) -> None:
 
 def _at_once(call: Callable[[Any], None], items: Iterable[Any]) -> None:
     """Make calls that wait for a server at the same time. The first error is raised."""
-    with ThreadPoolExecutor(REQUESTS) as pool:
+    pool = ThreadPoolExecutor(REQUESTS)
+    try:
         for future in [pool.submit(call, item) for item in items]:
             future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -303,15 +303,17 @@ def check_shard(folder: Path, receipt: Receipt) -> list[Damage]:
         path = column_path(folder, shard_id, column.spec.name)
         try:
             with disk.open_to_read(path) as raw:
-                problem = _compare(raw, column)
+                problem = compare_column(raw, column)
         except OSError as error:
             problem = error.strerror or str(error)
+        except CorruptError as error:  # found when it was fetched from a bucket
+            problem = str(error)
         if problem:
             damages.append(Damage(f"shards/{path.name}", problem, shard_id))
     return damages
 
 
-def _compare(raw: BinaryIO, column: StoredColumn) -> str | None:
+def compare_column(raw: BinaryIO, column: StoredColumn) -> str | None:
     """The first difference between a file and its receipt."""
     size = os.fstat(raw.fileno()).st_size
     if size != column.file_bytes:

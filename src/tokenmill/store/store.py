@@ -24,7 +24,7 @@ from tokenmill.io.atomic import naming_files
 from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
 from tokenmill.io.object_store import is_url
 from tokenmill.split_names import files_by_split
-from tokenmill.store.bucket import open_mirror
+from tokenmill.store.bucket import open_mirror, remake_mirror
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, file_bytes, open_column
 from tokenmill.store.first_touch import FirstTouch
@@ -132,6 +132,14 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the manifest and no data: the copy maps the files itself."""
+        if self.url is not None:
+            return _unpickled, (
+                self.url,
+                self.path,
+                self.manifest,
+                mirror_limit(self.path),
+                self.first_touch is not None,
+            )
         copy = partial(Store, first_touch=self.first_touch is not None, sources=self.sources_path)
         return copy, (self.path, self.manifest)
 
@@ -393,6 +401,12 @@ class Store:
         receipt = require_receipt(self._shards, self.manifest.shard_ids[shard])
         self._last_receipt = shard, receipt
         return receipt
+
+
+def _unpickled(url: str, path: Path, manifest: Manifest, limit: int, first_touch: bool) -> Store:  # noqa: FBT001
+    """A store in a bucket, perhaps on another machine, which has no mirror of it yet."""
+    folder = path if mirrored_url(path) == url else remake_mirror(url, path.name, manifest, limit)
+    return Store(folder, manifest, first_touch=first_touch)
 
 
 def _open_files() -> int:
