@@ -362,3 +362,18 @@ def test_the_first_failed_request_ends_the_others():
     with pytest.raises(UnreachableError):
         _at_once(fail, range(1000))
     assert len(calls) < 200
+
+
+def test_an_object_of_that_name_comes_before_a_glob(bucket):
+    for name in ("a[1].txt", "a1.txt", "b?.txt", "bc.txt"):
+        object_store.write(f"{bucket}/{name}", b"text")
+    assert [file.path for file in tm.read(f"{bucket}/a[1].txt").files] == [f"{bucket}/a[1].txt"]
+    assert [file.path for file in tm.read(f"{bucket}/b?.txt").files] == [f"{bucket}/b?.txt"]
+    assert [file.path for file in tm.read(f"{bucket}/a?.txt").files] == [f"{bucket}/a1.txt"]
+
+
+def test_the_size_of_a_store_is_that_of_its_shards(bucket, corpus, local, own_cache):
+    from tokenmill.store.facts import info
+
+    build(corpus, f"{bucket}/store")
+    assert info(f"{bucket}/store")["disk_bytes"] == sum(map(os.path.getsize, glob.glob(f"{local.path}/shards/*.npy")))

@@ -142,7 +142,7 @@ def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]
     """The objects that an URL stands for: one, those below it, or those that match it as a glob."""
     check_url(url)
     pattern = url if is_bucket_url(url) and glob.has_magic(url.partition("://")[2]) else None
-    if pattern is None and not url.endswith("/"):
+    if "*" not in url and not url.endswith("/"):  # an object of this name comes before a glob
         try:
             yield _object(stat_object(url), format, named=True)
             return

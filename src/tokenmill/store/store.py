@@ -430,11 +430,10 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
     folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(path)
     manifest = read_manifest(folder)
+    name = mirrored_url(folder) or folder
     if not manifest.complete:
         if not manifest.shard_ids and not manifest.failed:
-            raise StoreError(
-                f"{folder}: the build of this store was interrupted; run the same build again to finish it"
-            )
-        warnings.warn(f"{folder} is not complete: {some(len(manifest.failed), 'input file')} failed", stacklevel=2)
+            raise StoreError(f"{name}: the build of this store was interrupted; run the same build again to finish it")
+        warnings.warn(f"{name} is not complete: {some(len(manifest.failed), 'input file')} failed", stacklevel=2)
     with naming_files():
         return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)
