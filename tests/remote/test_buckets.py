@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import pickle
 import shutil
@@ -377,3 +378,12 @@ def test_the_size_of_a_store_is_that_of_its_shards(bucket, corpus, local, own_ca
 
     build(corpus, f"{bucket}/store")
     assert info(f"{bucket}/store")["disk_bytes"] == sum(map(os.path.getsize, glob.glob(f"{local.path}/shards/*.npy")))
+
+
+def test_the_cache_lists_how_much_the_mirrors_take(bucket, corpus, own_cache, capsys):
+    from tokenmill.cli import main
+
+    list(build(corpus, f"{bucket}/store"))
+    assert main(["cache", "list", "--json"]) == 0
+    kept = sum(map(os.path.getsize, glob.glob(f"{own_cache}/mirrors/*/shards/*.npy")))
+    assert json.loads(capsys.readouterr().out)["mirrors"] == kept > 0

@@ -90,6 +90,7 @@ def _why(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     from tokenmill.building.cache.maintenance import list_stores, total_bytes
+    from tokenmill.io.mirror import mirrored_bytes
 
     root = _root(options)
     stores, total = list_stores(root), total_bytes(root)
@@ -101,6 +102,9 @@ def _list(options: argparse.Namespace) -> int:
         "datasets": [one.as_dict() for one in datasets],
     }
     lines = [line for one in stores for line in _described(one)]
+    if mirrors := mirrored_bytes(root / "mirrors"):
+        facts["mirrors"] = mirrors
+        lines += [f"mirrors   {human(mirrors)}", "    shards of stores in buckets; TOKENMILL_SHARD_CACHE limits them"]
     text = "\n".join([*lines, f"{_counted(stores)}, {human(total)} in {root}"])
     print_result(facts, text, as_json=options.json)
     return 0

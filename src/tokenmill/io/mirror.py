@@ -55,6 +55,11 @@ def mirror_limit(folder: Path) -> int:
     return int((folder / URL).read_text().split("\n")[1])
 
 
+def mirrored_bytes(root: Path) -> int:
+    """How much space the shards of all mirrors in a folder take."""
+    return sum(nbytes for _, nbytes, _ in _files(root))
+
+
 def fetch_missing(path: Path) -> bool:
     """Fetch a file that is not there, if it belongs to a mirror. False if it does not, or if the bucket has no such file."""
     for folder in (path.parent, path.parent.parent):
