@@ -193,6 +193,33 @@ def test_twenty_killed_workers(corpus, undisturbed, tokenizer_path, tmp_path, pr
         assert "ResourceWarning" not in err
 
 
+def test_a_template_that_is_killed_before_it_tells_of_a_worker(corpus, undisturbed, tokenizer_path, tmp_path, proved):
+    """The worker that nobody knows of ends. Another one gets its pipes, and they do not take each other's messages."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(f"""
+import os, signal, sys, time
+if any(word.startswith("tokenmill.building.executors.worker_template") for word in sys.orig_argv):
+    fork = os.fork
+    def fork_and_die():
+        pid = fork()
+        if pid:
+            try:
+                os.close(os.open({str(tmp_path / "died")!r}, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return pid
+            time.sleep(0.3)  # the worker is at its first line
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pid
+    os.fork = fork_and_die
+""")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    arguments = [sys.executable, "-c", DRIVER, corpus, tokenizer_path, tmp_path / "store", "2"]
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, env=environment, timeout=60)
+    assert (tmp_path / "died").exists()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == tm.open(undisturbed).fingerprint
+
+
 @pytest.mark.stress
 def test_a_worker_that_dies_after_it_was_retired(corpus, undisturbed, tokenizer_path, tmp_path):
     """A worker is retired for its size while it still makes its last shard durable, and dies at that: no hang.

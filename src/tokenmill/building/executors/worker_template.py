@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 from tokenmill.building.executors import worker
 from tokenmill.building.executors.worker_process import MESSAGE_BYTES
@@ -28,6 +29,7 @@ from tokenmill.child_process import claim_process
 from tokenmill.encoding.engines import import_fast_engine
 from tokenmill.errors import TokenmillError
 
+GO = b"go"
 HAS_THREADS = 71  # exit code: this process has more than one thread, so that a fork of it may hang
 
 
@@ -51,12 +53,15 @@ def main() -> None:
         request = json.loads(message)
         if "reap" in request:
             _, status = os.waitpid(request["reap"], 0)
-            answer = {"code": os.waitstatus_to_exitcode(status)}
-        else:
-            answer = {"pid": _fork(loaded, descriptors, requests)}
+            requests.send(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
+            continue
+        pid, go = _fork(loaded, descriptors, requests)
         for descriptor in descriptors:
             os.close(descriptor)
-        requests.send(json.dumps(answer).encode())
+        requests.send(json.dumps({"pid": pid}).encode())
+        with suppress(BrokenPipeError):  # it was killed
+            os.write(go, GO)
+        os.close(go)
 
 
 def _load(context: TaskContext) -> TaskRunner | TokenmillError:
@@ -68,11 +73,22 @@ def _load(context: TaskContext) -> TaskRunner | TokenmillError:
         return error
 
 
-def _fork(loaded: TaskRunner | TokenmillError, descriptors: list[int], requests: socket.socket) -> int:
+def _fork(loaded: TaskRunner | TokenmillError, descriptors: list[int], requests: socket.socket) -> tuple[int, int]:
+    """Fork a worker. Returns its process id, and a pipe on which it waits for `GO`.
+
+    If this process is killed before it has told the supervisor of the worker, the worker ends: another one will be forked with
+    the same pipes, and two would take each other's messages.
+    """
+    waits, go = os.pipe()
     pid = os.fork()
     if pid:
-        return pid
+        os.close(waits)
+        return pid, go
     requests.close()
+    os.close(go)
+    if os.read(waits, len(GO)) != GO:
+        os._exit(1)
+    os.close(waits)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
