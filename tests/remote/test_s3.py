@@ -36,7 +36,8 @@ def test_from_a_bucket_and_into_one(s3, corpus, local, own_cache, alone):
     facts = run_build(f"{s3}/corpus", *SHARD, "-o", f"{s3}/store", "--workers", "2")
     assert facts["fingerprint"] == local["fingerprint"]
     assert facts["path"] == f"{s3}/store"
-    done = subprocess.run(["tokenmill", "verify", f"{s3}/store"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "tokenmill", "verify", f"{s3}/store"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     folder = tm.open(local["path"])
     size = sum(map(os.path.getsize, glob.glob(f"{folder.path}/shards/*.npy")))
