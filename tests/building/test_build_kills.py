@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from build_helpers import shard_files, temporary_files, worker_processes
+from build_helpers import shard_files, temporary_files, wait_until, worker_processes, write_random_words
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -47,12 +47,7 @@ print(store.fingerprint)
 def corpus(tmp_path_factory) -> Path:
     """Some 90 tasks: four files in pieces and a group of small ones. About a second of work."""
     folder = tmp_path_factory.mktemp("corpus")
-    draw = random.Random(3)
-    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
-    for number in range(4):
-        with open(folder / f"{number}.jsonl", "w") as out:
-            for _ in range(500):
-                out.write(json.dumps({"text": " ".join(draw.choices(words, k=110))}) + "\n")
+    write_random_words(folder, 500)
     for number in range(5):
         (folder / f"small{number}.jsonl").write_text(f'{{"text": "small {number}"}}\n{{bad\n')
     return folder
@@ -96,16 +91,6 @@ def members(group: int) -> list[int]:
         except ProcessLookupError:
             pass
     return found
-
-
-def wait_until(holds: Callable[[], object], seconds: float = HARD_LIMIT) -> bool:
-    """Poll until something holds; False if it never did."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.005)
-    return False
 
 
 def receipts(store: Path) -> dict[str, tuple[int, int]]:

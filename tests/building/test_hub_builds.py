@@ -11,8 +11,20 @@ import threading
 from pathlib import Path
 
 import pytest
-from hub_datasets import TOKEN, as_the_hub, corpus, jsonl, numbered, parquet, pauses, publish, write  # noqa: F401
-from hub_server import Hub, hub_server
+from hub_datasets import (  # noqa: F401
+    TOKEN,
+    as_the_hub,
+    corpus,
+    hub_of_module,
+    jsonl,
+    make_empty_hub,
+    numbered,
+    parquet,
+    pauses,
+    publish,
+    write,
+)
+from hub_server import Hub
 
 import tokenmill as tm
 from tokenmill.building.cache.maintenance import list_stores, prune, remove, total_bytes
@@ -26,22 +38,11 @@ OPTIONS = {"engine": "tokenizers", "workers": 0, "shard_bytes": 8 << 10, "progre
 NAME = "org/name"
 
 
-@pytest.fixture(scope="module")
-def hub_of_module(tmp_path_factory):
-    with hub_server({}) as server, as_the_hub(server, tmp_path_factory.mktemp("home")):
-        yield server
-
-
 @pytest.fixture
-def hub(hub_of_module, tmp_path, monkeypatch):
+def hub(empty_hub):
     """A Hub with a dataset of four files, and an empty cache."""
-    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
-    hub_of_module.repos.clear()
-    hub_of_module.trouble = lambda method, path: None
-    publish(hub_of_module, NAME, numbered(4), lfs=True)
-    hub_of_module.requests.clear()
-    hub_of_module.tokens.clear()
-    return hub_of_module
+    publish(empty_hub, NAME, numbered(4), lfs=True)
+    return empty_hub
 
 
 @pytest.fixture

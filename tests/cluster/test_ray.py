@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from build_helpers import temporary_files
+from build_helpers import temporary_files, wait_until, write_random_words
 
 import tokenmill as tm
 from tokenmill.building.executors import ray_pool, stragglers
@@ -73,12 +71,7 @@ def cluster(tmp_path_factory):
 def corpus(tmp_path_factory) -> Path:
     """Some 240 tasks."""
     folder = tmp_path_factory.mktemp("corpus")
-    draw = random.Random(3)
-    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
-    for number in range(4):
-        with open(folder / f"{number}.jsonl", "w") as out:
-            for _ in range(1500):
-                out.write(json.dumps({"text": " ".join(draw.choices(words, k=110))}) + "\n")
+    write_random_words(folder, 1500)
     return folder
 
 
@@ -104,15 +97,6 @@ def worker_processes() -> list[psutil.Process]:
             if WORKER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
-
-
-def wait_until(holds, seconds: float = HARD_LIMIT) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def receipts(store: Path) -> dict[str, tuple[int, int]]:
@@ -168,7 +152,7 @@ def test_the_driver_is_killed(cluster, corpus, tokenizer_path, tmp_path, fingerp
     store = tmp_path / "store"
     command = [sys.executable, "-c", DRIVER, str(corpus), str(tokenizer_path), str(store), cluster.address]
     driver = subprocess.Popen(command)
-    assert wait_until(lambda: len(receipts(store)) > 30)
+    assert wait_until(lambda: len(receipts(store)) > 30, HARD_LIMIT)
     driver.kill()
     assert driver.wait() == -signal.SIGKILL
     assert wait_until(lambda: not worker_processes(), 30)
@@ -186,7 +170,7 @@ def test_ctrl_c(cluster, corpus, tokenizer_path, tmp_path):
     store = tmp_path / "store"
     command = [sys.executable, "-c", DRIVER, str(corpus), str(tokenizer_path), str(store), cluster.address]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert wait_until(lambda: len(receipts(store)) > 30)
+    assert wait_until(lambda: len(receipts(store)) > 30, HARD_LIMIT)
     driver.send_signal(signal.SIGINT)
     _, errors = driver.communicate(timeout=HARD_LIMIT)
     assert worker_processes() == []

@@ -7,8 +7,7 @@ import traceback
 from collections import Counter
 
 import pytest
-from hub_datasets import TOKEN, as_the_hub, jsonl, parquet, pauses, publish  # noqa: F401
-from hub_server import hub_server
+from hub_datasets import TOKEN, as_the_hub, hub_of_module, jsonl, make_empty_hub, parquet, pauses, publish  # noqa: F401
 
 import tokenmill as tm
 from tokenmill.errors import TokenmillError, UnreachableError, UsageError
@@ -21,22 +20,9 @@ from tokenmill.split_names import files_by_split
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(scope="module")
-def hub_of_module(tmp_path_factory):
-    with hub_server({}) as server, as_the_hub(server, tmp_path_factory.mktemp("home")):
-        yield server
-
-
 @pytest.fixture
-def hub(hub_of_module, tmp_path, monkeypatch):
-    """A Hub without datasets, and an empty cache."""
-    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
-    hub_of_module.repos.clear()
-    hub_of_module.trouble = lambda method, path: None
-    hub_of_module.page = 1000
-    hub_of_module.requests.clear()
-    hub_of_module.tokens.clear()
-    return hub_of_module
+def hub(empty_hub):
+    return empty_hub
 
 
 def paths(*inputs: str, **options: object) -> list[str]:

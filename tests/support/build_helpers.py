@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import random
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,24 @@ def write_jsonl(path: Path, texts: Iterable[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
     return path
+
+
+def write_random_words(folder: Path, lines: int) -> None:
+    """Four files of so many lines of random words each, the same every time."""
+    draw = random.Random(3)
+    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
+    for number in range(4):
+        write_jsonl(folder / f"{number}.jsonl", (" ".join(draw.choices(words, k=110)) for _ in range(lines)))
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Poll until something holds; False if it never did."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.005)
+    return False
 
 
 def shard_files(store: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_server import Hub, Repo
+from hub_server import Hub, Repo, hub_server
 
 from tokenmill.child_process import end_idle_children
 
@@ -80,3 +80,21 @@ def pauses(monkeypatch) -> list[float]:
     waited: list[float] = []
     monkeypatch.setattr(time, "sleep", waited.append)
     return waited
+
+
+@pytest.fixture(scope="module")
+def hub_of_module(tmp_path_factory) -> Iterator[Hub]:
+    with hub_server({}) as server, as_the_hub(server, tmp_path_factory.mktemp("home")):
+        yield server
+
+
+@pytest.fixture(name="empty_hub")
+def make_empty_hub(hub_of_module, tmp_path, monkeypatch) -> Hub:
+    """A Hub without datasets, and an empty cache."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    hub_of_module.repos.clear()
+    hub_of_module.trouble = lambda method, path: None
+    hub_of_module.page = 1000
+    hub_of_module.requests.clear()
+    hub_of_module.tokens.clear()
+    return hub_of_module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork
@@ -53,8 +54,7 @@ class BucketDestination(FolderDestination):
         prior = super().prior_work(resolved)
         if isinstance(prior, Store):
             return open_store(self.url)
-        prior.bucket = self.bucket
-        return prior
+        return replace(prior, bucket=self.bucket)
 
     def existing_store(self, plan: BuildPlan) -> Store | None:
         store = super().existing_store(plan)

@@ -30,7 +30,7 @@ from tokenmill.store.sources import SOURCES, Sources, read_sources
 from tokenmill.store.store import Store
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriorWork:
     """What earlier builds left that a build can use."""
 

@@ -16,12 +16,13 @@ from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.source_index import SourceIndex, current_listing
 from tokenmill.errors import CorruptError, MismatchError, MissingStoreError, UsageError
 from tokenmill.events import Listener
+from tokenmill.formatting import first_names
 from tokenmill.io import disk
 from tokenmill.io.lock import build_lock
 from tokenmill.io.object_store import join
 from tokenmill.option_types import option_name
 from tokenmill.reading import Source
-from tokenmill.reading.files import Ignored
+from tokenmill.reading.files import Ignored, SourceFile
 from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.sources import SOURCES
@@ -168,8 +169,7 @@ def check_folder(folder: Path) -> None:
     others = sorted(entry.name for entry in disk.entries(folder) if entry.name != ".lock")
     if others:
         raise UsageError(
-            f"{folder} is not a token store and has other files in it ({', '.join(others[:3])}"
-            f"{', ...' if len(others) > 3 else ''}); choose a new or empty folder"
+            f"{folder} is not a token store and has other files in it ({first_names(others)}); choose a new or empty folder"
         )
 
 
@@ -200,24 +200,22 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     mine = {file for file in source.files if file.path.startswith(prefixes) or _is_copy(file.path, copies)}
     if not mine:
         return source
-    files = tuple(file for file in source.files if file not in mine)
-    ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
-    if not files and not source.streams:
-        inside = (folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
-        where = next(inside, "the cache")
-        raise UsageError(f"all input files are in {where}, where stores are written; give other files")
-    return replace(source, files=files, ignored=tuple(sorted(ignored)))
+    inside = (folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))
+    return _without(source, mine, f"{next(inside, 'the cache')}, where stores are written")
 
 
 def without_store_at(source: Source, url: str) -> Source:
     """The source without what is below the URL of the store."""
     prefix = join(url, "")
-    mine = tuple(file for file in source.files if file.path.startswith(prefix))
-    if not mine:
-        return source
-    files = tuple(file for file in source.files if not file.path.startswith(prefix))
+    mine = {file for file in source.files if file.path.startswith(prefix)}
+    return _without(source, mine, f"{url}, where the store is written") if mine else source
+
+
+def _without(source: Source, mine: set[SourceFile], where: str) -> Source:
+    """The source without files that are not input. Raises UsageError, which says where they are, if nothing is left."""
+    files = tuple(file for file in source.files if file not in mine)
     if not files and not source.streams:
-        raise UsageError(f"all input files are in {url}, where the store is written; give other files")
+        raise UsageError(f"all input files are in {where}; give other files")
     ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     return replace(source, files=files, ignored=tuple(sorted(ignored)))
 

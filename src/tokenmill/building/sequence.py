@@ -8,38 +8,36 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from tokenmill.building.build_plan import BuildPlan, make_plan
+from tokenmill.building.build_start import choose_engine, first_manifest
 from tokenmill.building.changes import record_speed
 from tokenmill.building.destination import Destination
 from tokenmill.building.document_sampler import Sample
 from tokenmill.building.downloads import downloading
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
-from tokenmill.building.machine import release_memory
 from tokenmill.building.plan import Task, task_of
-from tokenmill.building.publish import ShardEntry, publish, tokenizer_facts, tokenizer_files, write_tokenizer
-from tokenmill.building.reporting import announce_trial, event_sink, warn_of_large_document
+from tokenmill.building.publish import ShardEntry, publish, tokenizer_files, write_tokenizer
+from tokenmill.building.reporting import event_sink, warn_of_large_document
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.slices import Slice, SliceNotes, missing_slices, slices_key
 from tokenmill.building.spot_check import SpotCheck
 from tokenmill.building.streams import StreamTasks
 from tokenmill.building.task_context import TaskContext, TaskResult
-from tokenmill.building.task_rows import corpus_key, corpus_sample, locate
+from tokenmill.building.task_rows import locate
 from tokenmill.child_process import end_idle_children
 from tokenmill.documents import BLANK
-from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.selection.verdicts import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import BuildError, DifferenceError, MismatchError, StoreError, TokenmillError
+from tokenmill.errors import BuildError, DifferenceError, StoreError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, SliceDone, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
-from tokenmill.option_types import option_name, values_of
+from tokenmill.option_types import values_of
 from tokenmill.options import ReadOptions
 from tokenmill.reading import text_weight
 from tokenmill.store.columns import ColumnSpec, columns_with
@@ -48,10 +46,7 @@ from tokenmill.store.reuse import link_shard
 from tokenmill.store.shard import read_receipt
 from tokenmill.store.store import Store
 
-TRIAL_SAMPLE_BYTES = 2 << 20  # of the corpus, to compare engines with the reference
-RACE_SAMPLE_BYTES = 16 << 20  # and to find out how fast they are
 UNKNOWN_BYTES = 1 << 30  # of a stream that does not end soon
-MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
 
 
 @dataclass(slots=True)
@@ -199,7 +194,7 @@ def _carry_out(
 ) -> Store | None:
     """Encode what is missing, and publish. `began` is when the build began."""
     tokenizer = choose_engine(plan, weight, executor, emit) if plan.has_work or plan.origin is None else plan.tokenizer
-    manifest = _first_manifest(plan, tokenizer)
+    manifest = first_manifest(plan, tokenizer)
     manifest.files |= write_tokenizer(plan.folder, tokenizer)
     if plan.prior.bucket is not None:
         plan.prior.bucket.push_files(manifest.files)
@@ -234,69 +229,6 @@ def _carry_out(
     finished = _finished_event(plan, manifest, results.spot_check)
     emit(replace(finished, source_bytes=new_bytes, seconds=seconds, setup_seconds=setup_seconds))
     return Store(plan.folder, manifest)
-
-
-def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listener) -> Tokenizer:
-    """The tokenizer with its engine: the one that the store was begun with, or one that is fast for this much text."""
-    tokenizer, origin = plan.tokenizer, plan.origin
-    if tokenizer.wanted != "auto" or plan.resolved.is_slow:
-        return tokenizer
-    if origin is not None and origin.tokenizer["engine"] == tokenizer.definition.reference:
-        origin = None  # chosen for little text, or by hand
-    tokenizer = replace(tokenizer)  # forget an engine chosen before, which may have been refused since
-    if origin is not None:
-        with suppress(TokenmillError):  # the engine is no longer installed, or was refused since
-            same = load_tokenizer(tokenizer, engine=origin.tokenizer["engine"])
-            if same.engine_version == origin.tokenizer["engine_version"]:
-                return same
-    if plan.limit is not None:
-        return tokenizer.for_corpus(0)
-
-    def sample() -> list[str]:
-        if plan.resolved.memory is not None:
-            executor.stop()  # the trial needs the memory of the workers; they start again afterwards
-        return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
-
-    is_tried = announce_trial(tokenizer, weight, emit)
-    chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
-    if is_tried:
-        release_memory()
-    return chosen
-
-
-def _first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
-    """The manifest before any shard is listed. Raises MismatchError if the published store has further columns."""
-    options, source, columns = plan.options, plan.source, columns_with(tokenizer.dtype)
-    published = plan.prior.published
-    if published is not None and published.columns != columns:
-        names = ", ".join(column.name for column in published.columns)
-        raise MismatchError(
-            f"{plan.folder} has the columns {names}; a build writes ids and ends. Nothing was changed; choose another"
-            f" folder, or rebuild this one without the others with {option_name('force', True)}"
-        )
-    earlier = plan.origin.tokenizer if plan.origin is not None else None
-    engine = ("engine", "engine_version")
-    if earlier is not None and (not plan.has_work or all(earlier[name] == getattr(tokenizer, name) for name in engine)):
-        facts = earlier
-    else:
-        facts = tokenizer_facts(tokenizer, options["bos"], options["eos"])
-        if earlier is not None:
-            facts["name"] = earlier["name"]  # the fingerprint is the same, so the tokenizer keeps its first name
-    return Manifest(
-        options=options,
-        source={
-            "inputs": list(source.inputs),
-            "files": len(source.files),
-            "on_error": source.on_error,
-            **source.selection(),
-            **({"hub": [pin._asdict() for pin in source.pins]} if source.pins else {}),
-            "ignored_by_reason": source.ignored_by_reason,
-            "ignored": [list(each) for each in source.ignored[:MOST_IGNORED_NAMED]],
-        },
-        tokenizer=facts,
-        columns=columns,
-        source_bytes=source.num_bytes,
-    )
 
 
 def _link_borrowed_shards(plan: BuildPlan, columns: Sequence[ColumnSpec]) -> None:

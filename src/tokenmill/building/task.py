@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from tokenmill.python_sources import source_texts
 from tokenmill.reading import Piece, Source, content_hasher, read_piece, rows_before
 from tokenmill.store.bucket import StoreBucket
 from tokenmill.store.reuse import PieceReader
-from tokenmill.store.shard import Receipt, ShardWriter, is_done, read_receipt
+from tokenmill.store.shard import ShardWriter, is_done, read_receipt
 
 CRASHED = "crashed the engine"
 WARM_UP_SECONDS = 0.05
@@ -103,13 +104,9 @@ class EncodedTask:
             if receipt is not None and is_done(self.writer.folder, receipt):
                 self.writer.discard()
                 return name
-        push: Callable[[Receipt], None] | None = None
+        push = None
         if bucket is not None:
-            seen = journal.line(self.task, self.contents)
-
-            def push(receipt: Receipt) -> None:
-                bucket.push_shard(receipt, seen)
-
+            push = partial(bucket.push_shard, seen=journal.line(self.task, self.contents))
         self.writer.commit(name, push, **self.facts)
         return name
 

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 def _verify(options: argparse.Namespace) -> int:
     from tokenmill.io.lock import lock_holder
     from tokenmill.io.object_store import is_url
-    from tokenmill.store.bucket import StoreBucket, open_mirror
+    from tokenmill.store.bucket import open_mirror
     from tokenmill.store.integrity import verify_store
 
     folder = open_mirror(options.store) if is_url(options.store) else Path(options.store)
@@ -47,16 +47,8 @@ def _verify(options: argparse.Namespace) -> int:
     damages, reencoded = verify_store(folder), 0
     if options.reencode and not damages:
         reencoded, damages = _reencode(options, folder)
-    repaired = False
-    if damages and options.repair and is_url(options.store):
-        StoreBucket(options.store, folder).discard_receipts({each.shard for each in damages if each.shard is not None})
-        print("the receipts of damaged shards were removed; run the build of the store again, which makes them anew")
-    elif damages and options.repair:
-        from tokenmill.building.repair import repair
-
-        repair(folder, damages)
-        remaining = verify_store(folder)
-        repaired, damages = not remaining, remaining or damages
+    remaining = _remaining(options.store, folder, damages) if damages and options.repair else damages
+    repaired, damages = bool(damages) and not remaining, remaining or damages
     if options.json:
         damaged = [{"file": damage.file, "shard": damage.shard, "what": damage.what} for damage in damages]
         counts = {"reencoded": reencoded} if options.reencode else {}
@@ -64,6 +56,23 @@ def _verify(options: argparse.Namespace) -> int:
     else:
         _print_report(options.store, folder, damages, repaired=repaired, reencoded=reencoded)
     return 3 if damages and not repaired else 0
+
+
+def _remaining(store: str, folder: Path, damages: list[Any]) -> list[Any]:
+    """What is damaged after a repair. A store in a bucket is repaired by its next build, which is told what to make."""
+    from tokenmill.io.object_store import is_url
+
+    if is_url(store):
+        from tokenmill.store.bucket import StoreBucket
+
+        StoreBucket(store, folder).discard_receipts({each.shard for each in damages if each.shard is not None})
+        print("the receipts of damaged shards were removed; run the build of the store again, which makes them anew")
+        return damages
+    from tokenmill.building.repair import repair
+    from tokenmill.store.integrity import verify_store
+
+    repair(folder, damages)
+    return verify_store(folder)
 
 
 def _reencode(options: argparse.Namespace, folder: Path) -> tuple[int, list[Any]]:

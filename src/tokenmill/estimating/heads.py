@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, cast
 from tokenmill.errors import UsageError
 from tokenmill.reading import SourceFile
 from tokenmill.reading.codecs import decompressed, open_input, reading
+from tokenmill.reading.content_hash import Wrapped
 
 READ_BYTES = 1 << 16  # decompressed at a time: how often the consumed input is noted
 
@@ -46,39 +47,27 @@ def copy_head(file: SourceFile, to: Path, most_bytes: int, until: float) -> tupl
     return copied, text
 
 
-class _MarkedFile(io.RawIOBase):
+class _MarkedFile(Wrapped):
     """A compressed file that notes, at every read, how far it was read and how much text came out by then.
 
     A decompressor reads ahead. At the time it asks for more input, it has passed on nearly all text of what it had.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self.given = 0
         self.marks: list[tuple[int, int]] = []
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._raw.tell()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return self._raw.seek(offset, whence)
-
     def read(self, size: int | None = -1, /) -> bytes:
         self.marks.append((self.tell(), self.given))
-        return self._raw.read(-1 if size is None else size) or b""
+        return self.raw.read(-1 if size is None else size) or b""
 
     def readinto(self, buffer: Any, /) -> int:
         self.marks.append((self.tell(), self.given))
-        return cast(io.FileIO, self._raw).readinto(buffer) or 0
+        return cast(io.FileIO, self.raw).readinto(buffer) or 0
 
     def close(self) -> None:
-        self._raw.close()
+        self.raw.close()
         super().close()
 
     @property

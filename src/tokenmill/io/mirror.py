@@ -46,13 +46,20 @@ def make_mirror(folder: Path, url: str, limit: int | None) -> None:
 def mirrored_url(folder: Path) -> str | None:
     """The URL that a folder is the mirror of; None if it is no mirror."""
     try:
-        return (folder / URL).read_text().split("\n")[0]
+        return _origin(folder)[0]
     except OSError:
         return None
 
 
 def mirror_limit(folder: Path) -> int:
-    return int((folder / URL).read_text().split("\n")[1])
+    """The limit of a mirror, in bytes."""
+    return _origin(folder)[1]
+
+
+def _origin(folder: Path) -> tuple[str, int]:
+    """What a mirror is made from: the URL, and the limit."""
+    url, limit = (folder / URL).read_text().split("\n")[:2]
+    return url, int(limit)
 
 
 def mirrored_bytes(root: Path) -> int:
@@ -64,10 +71,10 @@ def fetch_missing(path: Path) -> bool:
     """Fetch a file that is not there, if it belongs to a mirror. False if it does not, or if the bucket has no such file."""
     for folder in (path.parent, path.parent.parent):
         try:
-            url, limit = (folder / URL).read_text().split("\n")[:2]
+            url, limit = _origin(folder)
         except (OSError, ValueError):
             continue
-        return _fetch(object_store.join(url, path.relative_to(folder).as_posix()), path, folder.parent, int(limit))
+        return _fetch(object_store.join(url, path.relative_to(folder).as_posix()), path, folder.parent, limit)
     return False
 
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tokenmill.child_process import Children
 from tokenmill.errors import UnreachableError, UsageError
-from tokenmill.io.aws_settings import aws_settings
 
 BUCKETS = ("s3", "gs", "az")  # can be listed and written to
 SCHEMES = (*BUCKETS, "http", "https")
@@ -36,6 +36,8 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"(?i)(signature|credential|security-token|^sig$|token|secret|password|api-?key|access-?key)")
 _STATUS = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]+))?")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+
+T = TypeVar("T")
 
 
 class Object(NamedTuple):
@@ -118,7 +120,8 @@ def listing(url: str) -> Iterator[Object]:
 def read(url: str, start: int = 0, stop: int | None = None, tag: str | None = None) -> bytes:
     """The bytes of an object, or those from `start` to `stop`. With `tag`, raises ConditionError if the object changed."""
     if _is_forked():
-        return bytes(_children.call("read", url, start, stop, tag))
+        (data,) = _in_child("read", url, start, stop, tag)
+        return bytes(data)
     options: dict[str, Any] = {}
     if stop is not None:
         options["range"] = (start, stop)
@@ -180,12 +183,11 @@ def upload(url: str, path: Path) -> None:
 
 def download(url: str, path: Path) -> None:
     """Write an object to a file."""
-
     if _is_forked():
-        _children.call("download", url, str(path))
+        _in_child("download", url, str(path))
         return
 
-    def fetch() -> bytes:
+    def fetch() -> None:
         store, key = _client(url)
         answer = _obstore().get(store, key)
         with open(path, "wb") as out:
@@ -196,7 +198,6 @@ def download(url: str, path: Path) -> None:
                 raise _CutShort
             out.flush()
             os.fsync(out.fileno())
-        return b""
 
     _again_if_cut(url, fetch)
 
@@ -226,23 +227,13 @@ def _is_forked() -> bool:
     return _used_by is not None and _used_by != os.getpid()
 
 
-class _Requests:
-    """Requests made by a child process."""
-
-    def __init__(self) -> None:
-        self._children: Any = None
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        from tokenmill.child_process import Children
-
-        if self._children is None:
-            self._children = Children("tokenmill.io.request_process")
-        with self._children.lend() as child:
-            answer = child.call({"call": name, "arguments": list(arguments)})
-        return answer.data[0] if answer.data else None
+_children = Children("tokenmill.io.request_process")
 
 
-_children = _Requests()
+def _in_child(name: str, *arguments: Any) -> tuple[Any, ...]:
+    """Have a child process make a request: call a function of this module there. Returns the bytes it answers with."""
+    with _children.lend() as child:
+        return child.call({"call": name, "arguments": list(arguments)}).data
 
 
 def _obstore() -> Any:
@@ -297,6 +288,8 @@ def _store(base: str, pid: int) -> Any:
     scheme, _, name = base.partition("://")
     match scheme:
         case "s3":
+            from tokenmill.io.aws_settings import aws_settings
+
             settings: Any = aws_settings()
             if settings.get("endpoint", "").startswith("http://"):
                 client["allow_http"] = True
@@ -338,7 +331,7 @@ def _cut_short() -> Iterator[None]:
         raise _CutShort from None
 
 
-def _again_if_cut(url: str, fetch: Callable[[], bytes], tries: int = 3) -> bytes:
+def _again_if_cut(url: str, fetch: Callable[[], T], tries: int = 3) -> T:
     """What `fetch` returns. Where an answer breaks off, the library does not begin anew; here this is tried a few times."""
     for number in range(tries):
         try:

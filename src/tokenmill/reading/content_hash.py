@@ -55,17 +55,31 @@ class Content:
             self.parse_seconds += time.perf_counter() - began
 
 
-class Watched(io.RawIOBase):
-    """A file that hashes its bytes as they are read, each byte once, also where a reader seeks back."""
+class Wrapped(io.RawIOBase):
+    """A file that passes on what is read of another one; subclasses look at it."""
 
-    def __init__(self, raw: BinaryIO, content: Content) -> None:
-        self.raw, self.content, self.high = raw, content, 0
+    def __init__(self, raw: BinaryIO) -> None:
+        self.raw = raw
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self.raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.raw.tell()
+
+
+class Watched(Wrapped):
+    """A file that hashes its bytes as they are read, each byte once, also where a reader seeks back."""
+
+    def __init__(self, raw: BinaryIO, content: Content) -> None:
+        super().__init__(raw)
+        self.content, self.high = content, 0
 
     def read(self, size: int = -1) -> bytes:
         at = self.raw.tell()
@@ -78,12 +92,6 @@ class Watched(io.RawIOBase):
         count = cast(io.FileIO, self.raw).readinto(buffer) or 0
         self._hash(at, memoryview(buffer).cast("B")[:count])
         return count
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self.raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.raw.tell()
 
     def read_rest(self) -> None:
         """Hash to the end of the file: a reader may stop before trailing bytes."""

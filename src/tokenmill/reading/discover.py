@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import stat
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import CODECS
 from tokenmill.reading.files import Ignored, SourceFile, tag_of
 from tokenmill.reading.formats import REGISTERED
-from tokenmill.reading.globs import glob_expression
+from tokenmill.reading.globs import fixed_part, glob_expression
 from tokenmill.reading.hub_files import HUB, DataFiles, HubChoice, chosen_files, pin
 from tokenmill.reading.hub_names import SCHEME, HubInput, Pin, hub_input, pinned_path, unknown_name
 from tokenmill.reading.layouts import FORMAT, DatasetFolder
@@ -184,45 +185,45 @@ def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterat
 
 
 def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing) -> Iterator[SourceFile]:
-    prefix = url if pattern is None else url[: min(url.find(mark) for mark in "*?[" if mark in url)].rpartition("/")[0]
-    matches = None if pattern is None else re.compile(glob_expression(pattern))
-    count = 0
+    prefix = url if pattern is None else fixed_part(pattern)
     try:
         objects = list(list_objects(prefix))
         stores = _stores_among(objects)
-        listing.ignored += [Ignored(store, "a token store") for store in stores]
-        inside = tuple(f"{store}/" for store in stores)
-        for each in objects:
-            if inside and each.url.startswith(inside):
-                count += 1
-                continue
-            if matches is not None and not matches.fullmatch(each.url):
-                continue
-            count += 1
-            name = each.url[len(prefix) :].lstrip("/")
-            if matches is None and any(part.startswith(".") for part in name.split("/")):
-                listing.ignored.append(Ignored(each.url, "hidden"))
-                continue
-            chosen = _format_of(each.url, format, prose=matches is not None)[0]
-            if chosen is None or each.url.endswith("/"):
-                listing.ignored.append(Ignored(each.url, f"not a data file ({_suffix(each.url) or 'no suffix'})"))
-            else:
-                yield _object(each, format, named=matches is not None)
     except FileNotFoundError:
-        pass
+        objects, stores = [], []
     except PermissionError as error:
         raise UsageError(f"{url}: {error.strerror}") from None
-    if not count:
+    listing.ignored += [Ignored(store, "a token store") for store in stores]
+    inside = tuple(f"{store}/" for store in stores)
+    if pattern is not None:
+        expression = re.compile(glob_expression(pattern))
+        objects = [each for each in objects if expression.fullmatch(each.url) or each.url.startswith(inside)]
+    if not objects:
         raise UsageError(
             f"no object {'matches' if pattern else 'at or below'} {url}; check the name of the bucket and the path"
         )
+    for each in objects:
+        if each.url.startswith(inside):
+            continue
+        if pattern is None and any(part.startswith(".") for part in each.url[len(prefix) :].split("/")):
+            listing.ignored.append(Ignored(each.url, "hidden"))
+        elif each.url.endswith("/") or _format_of(each.url, format, prose=pattern is not None)[0] is None:
+            listing.ignored.append(Ignored(each.url, f"not a data file ({_suffix(each.url) or 'no suffix'})"))
+        else:
+            yield _object(each, format, named=pattern is not None)
 
 
 def _stores_among(objects: list[Object]) -> list[str]:
     """The URLs of token stores among objects: by what their manifest says, not by the names alone."""
-    folders = {each.url.removesuffix("/manifest.json") for each in objects if each.url.endswith("/manifest.json")}
-    folders = {folder for folder in folders if any(each.url.startswith(f"{folder}/shards/") for each in objects)}
-    return sorted(folder for folder in folders if _STORE_MANIFEST.match(read_object(f"{folder}/manifest.json", 0, 200)))
+    urls = sorted(each.url for each in objects)
+    stores = []
+    for manifest in (url for url in urls if url.endswith("/manifest.json")):
+        folder = manifest.removesuffix("/manifest.json")
+        shards = bisect_left(urls, f"{folder}/shards/")
+        has_shards = shards < len(urls) and urls[shards].startswith(f"{folder}/shards/")
+        if has_shards and _STORE_MANIFEST.match(read_object(manifest, 0, 200)):
+            stores.append(folder)
+    return stores
 
 
 def _object(found: Object, format: str, *, named: bool) -> SourceFile:

@@ -13,3 +13,8 @@ def glob_expression(pattern: str) -> str:
         meanings.get(part) or (part.replace("[!", "[^") if part.startswith("[") and len(part) > 1 else re.escape(part))
         for part in parts
     )
+
+
+def fixed_part(pattern: str) -> str:
+    """The folder that everything a glob matches lies in."""
+    return re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]

@@ -19,7 +19,7 @@ from tokenmill.errors import InputError, UnreachableError, UsageError
 from tokenmill.formatting import first_names
 from tokenmill.io.atomic import digest
 from tokenmill.option_types import option_name
-from tokenmill.reading.globs import glob_expression
+from tokenmill.reading.globs import fixed_part, glob_expression
 from tokenmill.reading.hub_client import HubFile, commit_of, file_at, files_below, is_offline, read_range
 from tokenmill.reading.hub_names import MAIN, HubInput, Pin, pinned_path
 from tokenmill.split_names import files_by_split, matching_splits
@@ -176,7 +176,7 @@ class _Repository:
         """The files that match a glob, or are of this name or below this folder."""
         if not glob.has_magic(pattern):
             return self.at(pattern)
-        fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+        fixed = fixed_part(pattern)
         rest = pattern[len(fixed) :].lstrip("/")
         expression = re.compile(glob_expression(pattern))
         files = self.below(fixed, recursive="/" in rest or "**" in rest)

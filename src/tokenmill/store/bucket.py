@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError, LockedError, MismatchError, MissingStoreError, StoreError, UsageError
-from tokenmill.formatting import parse_size
+from tokenmill.formatting import first_names, parse_size
 from tokenmill.io import disk, mirror, object_store
 from tokenmill.io.atomic import digest, write_atomically
 from tokenmill.io.mirror import make_mirror
@@ -29,7 +29,6 @@ from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import column_path, receipt_path, shard_of_file
 from tokenmill.store.manifest import NAME, Manifest, parse_manifest, read_manifest
 from tokenmill.store.shard import Receipt, compare_column, read_receipt, require_receipt, sealed, stored_columns
-from tokenmill.store.side_files import side_file
 from tokenmill.user_cache import cache_folder
 
 REQUESTS = 16  # at a time
@@ -50,6 +49,7 @@ class StoreBucket:
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url.rstrip("/"), folder
         self.manifest_tag: str | None = None  # of the manifest when the build began; None if there was none
+        self._pushed: set[str] = set()  # digests of files
         self._journals: set[str] = set()  # that are in the bucket, as far as this process knows
 
     def push_shard(self, receipt: Receipt, seen: bytes) -> None:
@@ -72,7 +72,7 @@ class StoreBucket:
             self._fetch(NAME, self.folder / NAME)
             manifest = read_manifest(self.folder)
             _check_names(self.url, manifest)
-            _at_once(lambda item: self._fetch(f"{FILES}/{item[1]}", self.folder / item[0]), manifest.files.items())
+            self.pull_files(manifest.files)
         small = [name for name in ("seen.json", "listing.json", "events.jsonl") if name in found]
         _at_once(lambda name: self._fetch(name, self.folder / name), small)
         journals = [name for name in found if _JOURNAL.fullmatch(name)]
@@ -86,10 +86,9 @@ class StoreBucket:
         if found and not any(
             name in own or name.startswith(("shards/", f"{SEEN}/", f"{FILES}/", "slices/")) for name in found
         ):
-            others = sorted(found)
             raise UsageError(
-                f"{self.url} is not a token store and has other objects in it ({', '.join(others[:3])}"
-                f"{', ...' if len(others) > 3 else ''}); choose a place of its own for the store"
+                f"{self.url} is not a token store and has other objects in it ({first_names(sorted(found))}); choose a"
+                " place of its own for the store"
             )
 
     def _pull_receipts(self, found: dict[str, Object]) -> None:
@@ -142,11 +141,14 @@ class StoreBucket:
         object_store.delete(join(self.url, "shards", f"{shard}.json") for shard in shard_ids)
 
     def push_files(self, files: dict[str, str]) -> None:
-        """Write files that a manifest lists (name: digest), by their digests."""
-        _at_once(
-            lambda item: object_store.write(join(self.url, FILES, item[1]), disk.read_bytes(self.folder / item[0])),
-            files.items(),
-        )
+        """Write files that a manifest lists (name: digest), by their digests, unless this process has written them before."""
+        new = [(name, known) for name, known in files.items() if known not in self._pushed]
+        _at_once(lambda item: self._push(item[0], f"{FILES}/{item[1]}"), new)
+        self._pushed.update(files.values())
+
+    def _push(self, file: str, name: str) -> None:
+        """Write a file of the working folder as the object of this name."""
+        object_store.write(join(self.url, name), disk.read_bytes(self.folder / file))
 
     def pull_files(self, files: dict[str, str]) -> None:
         """Fetch files (name: digest) that are not here: a worker on another machine has none of them."""
@@ -155,16 +157,13 @@ class StoreBucket:
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest, if it is still what it was when the build began. Raises LockedError if it is not."""
-        contents = {name: disk.read_bytes(side_file(self.folder, manifest, name)) for name in manifest.files}
-        _at_once(
-            lambda item: object_store.write(join(self.url, FILES, manifest.files[item[0]]), item[1]), contents.items()
-        )
+        self.push_files(manifest.files)
         body = disk.read_bytes(self.folder / NAME)
         try:
             self.manifest_tag = object_store.write_if(join(self.url, NAME), body, self.manifest_tag)
         except ConditionError:
             raise self._lost_race(manifest) from None
-        _at_once(lambda item: object_store.write(join(self.url, item[0]), item[1]), contents.items())
+        _at_once(lambda name: self._push(name, name), manifest.files)
 
     def _lost_race(self, manifest: Manifest) -> LockedError | MismatchError:
         """What to say to a build that another one has overtaken."""
@@ -181,7 +180,7 @@ class StoreBucket:
         """Write what is known of the input files, and the log. Losing these only costs time."""
         for name in ("seen.json", "listing.json", "events.jsonl"):
             if (self.folder / name).exists():
-                object_store.write(join(self.url, name), disk.read_bytes(self.folder / name))
+                self._push(name, name)
         object_store.delete(join(self.url, name) for name in self._journals)
 
 

@@ -185,7 +185,6 @@ def map_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]
 
 def open_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     """A column of a store as a read-only memory map. Raises CorruptError if the file is not the array it should be."""
-    hint = repair_hint(path.parent.parent)
     try:
         column = map_column(path, dtype, count)
     except OSError as error:
@@ -193,11 +192,12 @@ def open_column(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
         if isinstance(error, FileNotFoundError):
             raise CorruptError(
-                f"{path} does not exist. If the store was rebuilt after it was opened, open it again; otherwise {hint}"
+                f"{path} does not exist. If the store was rebuilt after it was opened, open it again; otherwise"
+                f" {repair_hint(path.parent.parent)}"
             ) from error
-        raise CorruptError(f"{path}: {error}; {hint}") from error
+        raise CorruptError(f"{path}: {error}; {repair_hint(path.parent.parent)}") from error
     if column is None:
-        raise CorruptError(f"{path}: {_mismatch(path, dtype, count)}; {hint}")
+        raise CorruptError(f"{path}: {_mismatch(path, dtype, count)}; {repair_hint(path.parent.parent)}")
     return column
 
 

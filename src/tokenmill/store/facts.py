@@ -17,7 +17,6 @@ from tokenmill.io.mirror import mirrored_url
 from tokenmill.io.object_store import is_url
 from tokenmill.split_names import files_by_split
 from tokenmill.store.bucket import open_mirror
-from tokenmill.store.columns import file_bytes
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, read_sources
@@ -32,7 +31,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     folder = open_mirror(str(path)) if is_url(path) else Path(path)
     manifest = read_manifest(folder)
-    disk_bytes = _disk_bytes(folder) if mirrored_url(folder) is None else _shard_bytes(manifest)
+    disk_bytes = _disk_bytes(folder) if mirrored_url(folder) is None else sum(manifest.shard_bytes())
     more = {"splits": _splits(folder, manifest), "disk_bytes": disk_bytes, **_dates(folder)}
     return {**facts_of(folder, manifest), **more}
 
@@ -56,16 +55,6 @@ def _disk_bytes(folder: Path) -> int:
             is_folder = entry.is_dir(follow_symlinks=False)
             total += _disk_bytes(folder / entry.name) if is_folder else entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def _shard_bytes(manifest: Manifest) -> int:
-    """The size of the columns of all shards, from the manifest: those of a store in a bucket are elsewhere."""
-    counts = list(zip(manifest.shard_documents, manifest.shard_tokens, strict=True))
-    return sum(
-        file_bytes(column.dtype, column.length(documents=documents, tokens=tokens))
-        for column in manifest.columns
-        for documents, tokens in counts
-    )
 
 
 def _dates(folder: Path) -> dict[str, str | None]:

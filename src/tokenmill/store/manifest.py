@@ -14,7 +14,7 @@ from tokenmill.errors import CorruptError, MissingStoreError, StoreError
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, write_atomically
 from tokenmill.option_types import option_name
-from tokenmill.store.columns import ENDS, IDS, ColumnSpec, is_count
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec, file_bytes, is_count
 
 FORMAT = "tokenmill-store"
 VERSION = 3
@@ -67,6 +67,14 @@ class Manifest:
     def dtype(self) -> str:
         """The dtype of the token ids."""
         return next(column.dtype for column in self.columns if column.name == IDS)
+
+    def shard_bytes(self) -> list[int]:
+        """The size of the columns of each shard."""
+        counts = zip(self.shard_documents, self.shard_tokens, strict=True)
+        return [
+            sum(file_bytes(each.dtype, each.length(documents=documents, tokens=tokens)) for each in self.columns)
+            for documents, tokens in counts
+        ]
 
     def write(self, folder: Path) -> None:
         values = {name: getattr(self, name) for name in self.__slots__}

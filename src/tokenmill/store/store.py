@@ -26,7 +26,7 @@ from tokenmill.io.object_store import is_url
 from tokenmill.split_names import files_by_split
 from tokenmill.store.bucket import open_mirror, remake_mirror
 from tokenmill.store.checksums import repair_hint
-from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, file_bytes, open_column
+from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
 from tokenmill.store.first_touch import FirstTouch
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
@@ -179,15 +179,7 @@ class Store:
     @cached_property
     def _shards_cached(self) -> int:
         """How many shards of a store in a bucket this machine keeps."""
-        counts = zip(self.manifest.shard_documents, self.manifest.shard_tokens, strict=True)
-        sizes = (
-            sum(
-                file_bytes(column.dtype, column.length(documents=documents, tokens=tokens))
-                for column in self.columns.values()
-            )
-            for documents, tokens in counts
-        )
-        return mirror_limit(self.path) // max(sizes, default=1)
+        return mirror_limit(self.path) // max(self.manifest.shard_bytes(), default=1)
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -6,6 +6,7 @@ executor may run them anywhere that sees the same files. `tokenmill.testing.exec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self
 
@@ -53,6 +54,21 @@ class Executor(Protocol):
         `is_done` says whether the shard of a task exists. Raises errors that a retry cannot fix, with their type.
         """
         ...
+
+
+LONGEST_TICK = 1.0  # seconds that count between two looks, however long this process was stopped
+
+
+class Ticker:
+    """Measures the time for a supervisor."""
+
+    def __init__(self) -> None:
+        self._looked = time.monotonic()
+
+    def seconds(self) -> float:
+        """The time since the last look: after a computer slept, workers get their time anew."""
+        looked, self._looked = self._looked, time.monotonic()
+        return min(self._looked - looked, LONGEST_TICK)
 
 
 class Outcomes:

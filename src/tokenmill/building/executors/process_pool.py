@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tokenmill.building.executors.base import Failures, Note, Offer
+from tokenmill.building.executors.base import Failures, Note, Offer, Ticker
 from tokenmill.building.executors.launching import Launcher
 from tokenmill.building.executors.supervisor import Supervisor, Worker
 from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProcess
@@ -27,7 +27,6 @@ from tokenmill.events import Listener
 from tokenmill.formatting import human, some
 
 MEMORY_SECONDS = 0.5  # between two measurements of memory
-LONGEST_TICK = 1.0  # seconds that count for the supervisor between two looks, however long this process was stopped
 # Where so many workers have so much memory each, what only some documents need is loaded once for all, before they start.
 PRELOAD_WORKERS, PRELOAD_MEMORY = 8, 1 << 30
 KILL_SECONDS = 5.0  # to wait for a killed process; one that hangs in the kernel dies later
@@ -93,7 +92,7 @@ class ProcessPool:
         """Run tasks, the largest first."""
         supervisor = self._supervisor
         supervisor.add(tasks, is_done, note)
-        measured, looked = 0.0, time.monotonic()
+        measured, ticker = 0.0, Ticker()
         while supervisor.is_busy:
             supervisor.assign()
             for key, _ in self._selector.select(timeout=0.5):
@@ -104,9 +103,8 @@ class ProcessPool:
                 else:
                     worker, stream = key.data
                     self._read(worker, stream, key.fd)
+            supervisor.time_passed(ticker.seconds())
             now = time.monotonic()
-            supervisor.time_passed(min(now - looked, LONGEST_TICK))
-            looked = now
             if now - measured > MEMORY_SECONDS:
                 measured = now
                 self._report_memory()

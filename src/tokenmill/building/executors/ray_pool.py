@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.building.executors.base import Failures, Note, Offer
+from tokenmill.building.executors.base import LONGEST_TICK, Failures, Note, Offer, Ticker
 from tokenmill.building.executors.ray_actor import KILL_SECONDS, RayWorker
 from tokenmill.building.executors.ray_cluster import RayCluster
 from tokenmill.building.executors.supervisor import Supervisor, Worker
@@ -40,7 +40,6 @@ from tokenmill.io.atomic import temporary_path, writing
 
 POLL_SECONDS = 5.0  # an actor that has nothing to say answers after this time
 LOST_SECONDS = 20.0  # without an answer
-LONGEST_TICK = 1.0  # seconds that count between two looks, however long this process was stopped
 REPORT_SECONDS = 0.5  # between two reports of memory
 GROWTH_SECONDS = 10.0  # between two looks at the size of the cluster
 # Ray kills an actor that does not react within this time.
@@ -145,16 +144,16 @@ class RayPool:
         """Run tasks, the largest first."""
         supervisor = self._supervisor
         supervisor.add(tasks, is_done, note)
-        reported = grown = looked = time.monotonic()
+        reported = grown = time.monotonic()
+        ticker = Ticker()
         while supervisor.is_busy:
             supervisor.assign()
             with suppress(queue.Empty):
                 self._take(*self._answers.get(timeout=REPORT_SECONDS))
                 while True:
                     self._take(*self._answers.get_nowait())
+            supervisor.time_passed(ticker.seconds())
             now = time.monotonic()
-            supervisor.time_passed(min(now - looked, LONGEST_TICK))
-            looked = now
             if now - reported > REPORT_SECONDS:
                 reported = now
                 self._report_memory()
