@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill.display import fields_in_one_line
@@ -176,6 +176,7 @@ class ShardDone(Event):
     text_bytes: int  # bytes of text encoded; pieces copied from another shard do not count
     source_bytes: int  # bytes of input read, likewise
     quarantined: int  # documents left out
+    reasons: dict[str, int] = field(default_factory=dict)  # documents left out, by reason
     pid: int  # the process that made it
     seconds: StageSeconds  # by stage: read, parse, encode, write, sync
 
@@ -190,7 +191,9 @@ class ShardsDone(Event):
     text_bytes: int
     source_bytes: int
     quarantined: int
+    reasons: dict[str, int] = field(default_factory=dict)  # documents left out, by reason
     seconds: StageSeconds
+    workers: dict[str, float] = field(default_factory=dict)  # seconds of work, by process id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

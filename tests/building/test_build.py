@@ -10,6 +10,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -710,6 +711,7 @@ def test_events(corpus, tokenizer_path, tmp_path, workers):
     shards = [event for event in told if event.name == "shard_done"]
     for name in ("tokens", "documents", "source_bytes", "text_bytes", "quarantined"):
         assert sum(getattr(event, name) for event in shards) == getattr(last, name)
+    assert sum((Counter(event.reasons) for event in shards), Counter()) == finished.quarantined
     assert all(min(asdict(event.seconds).values()) >= 0 for event in shards)
     assert all(event.seconds.encode > 0 and event.seconds.sync > 0 for event in shards if event.documents)
     assert {event.pid for event in shards}.isdisjoint({os.getpid()}) == (workers > 0)

@@ -35,7 +35,15 @@ class Clock:
 def shard_done(**changes) -> events.ShardDone:
     seconds = events.StageSeconds(read=0.5, parse=0.25, encode=1.0, write=0.125, sync=0.0625)
     event = events.ShardDone(
-        id="a" * 24, documents=3, tokens=50, text_bytes=200, source_bytes=100, quarantined=1, pid=7, seconds=seconds
+        id="a" * 24,
+        documents=3,
+        tokens=50,
+        text_bytes=200,
+        source_bytes=100,
+        quarantined=1,
+        reasons={"bad json": 1},
+        pid=7,
+        seconds=seconds,
     )
     return replace(event, **changes)
 
@@ -265,6 +273,31 @@ def test_the_log_of_a_million_shards_is_small_and_adds_up(tmp_path, fewer_lines)
         assert sum(line[name] for line in singles + groups) == count * getattr(shard, name)
     for stage, seconds in asdict(shard.seconds).items():
         assert sum(line["seconds"][stage] for line in singles + groups) == pytest.approx(count * seconds, rel=1e-4)
+
+
+def test_sums_of_shards_keep_reasons_and_workers(tmp_path, monkeypatch):
+    """A line of several shards says why documents were left out, and how long each process has worked."""
+    monkeypatch.setattr("tokenmill.building.reporting.LINES", 1)
+    log = EventLog(tmp_path / "events.jsonl")
+    for changes in ({}, {"pid": 8, "reasons": {"bad json": 2, "null field": 1}, "quarantined": 3}, {"pid": 8}):
+        log(shard_done(**changes))
+    log(FINISHED)
+    log.close()
+    single, summed, _ = read_lines(tmp_path / "events.jsonl")
+    assert (single["event"], single["reasons"]) == ("shard_done", {"bad json": 1})
+    assert (summed["event"], summed["shards"], summed["quarantined"]) == ("shards_done", 2, 4)
+    assert summed["reasons"] == {"bad json": 3, "null field": 1}
+    assert summed["workers"] == {"8": 2 * 1.9375}
+
+
+def test_shards_of_older_logs_are_read():
+    """Lines without reasons and workers make events, too."""
+    record = asdict(shard_done())
+    del record["reasons"]
+    assert events.ShardDone(**record).reasons == {}
+    del record["id"], record["pid"]
+    summed = events.ShardsDone(shards=2, **record)
+    assert (summed.reasons, summed.workers) == ({}, {})
 
 
 def test_many_failures_do_not_fill_the_disk(tmp_path, fewer_lines):

@@ -76,6 +76,7 @@ def test_what_is_sent_to_workers_survives_json(tmp_path):
             text_bytes=3,
             source_bytes=4,
             quarantined=5,
+            reasons={"bad json": 5},
             pid=6,
             seconds=StageSeconds(read=0.5, sync=0.25),
         ),

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import fields
+from dataclasses import astuple, fields
 from pathlib import Path
 
 from tokenmill import events
@@ -172,11 +172,18 @@ class _Stride:
 def _summed(shards: list[events.ShardDone]) -> events.ShardsDone:
     counts = ("documents", "tokens", "text_bytes", "source_bytes", "quarantined")
     stages = [stage.name for stage in fields(events.StageSeconds)]
+    reasons: Counter[str] = Counter()
+    workers: defaultdict[str, float] = defaultdict(float)
+    for shard in shards:
+        reasons.update(shard.reasons)
+        workers[str(shard.pid)] += sum(astuple(shard.seconds))
     return events.ShardsDone(
         shards=len(shards),
         seconds=events.StageSeconds(
             **{stage: round(sum(getattr(shard.seconds, stage) for shard in shards), 4) for stage in stages}
         ),
+        reasons=dict(reasons),
+        workers={pid: round(seconds, 4) for pid, seconds in workers.items()},
         **{name: sum(getattr(shard, name) for shard in shards) for name in counts},
     )
 

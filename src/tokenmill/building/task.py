@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -86,10 +87,14 @@ class EncodedTask:
     done: TaskAdvanced
     clock: StageClock
 
-    @property
-    def quarantined(self) -> int:
-        skips = (skip for piece in self.facts["pieces"] for skip in piece.get("skips", ()))
-        return sum(count for _, count, reason, _ in skips if reason != BLANK)
+    def quarantined(self) -> dict[str, int]:
+        """How many documents were left out, by reason. Blank rows do not count."""
+        reasons: Counter[str] = Counter()
+        for piece in self.facts["pieces"]:
+            for _, count, reason, _ in piece.get("skips", ()):
+                if reason != BLANK:
+                    reasons[reason] += count
+        return dict(reasons)
 
     def commit(self, build_key: str, journal: Journal, bucket: StoreBucket | None = None) -> str:
         """Make it durable, also in a bucket. Returns the shard's name; a finished shard of that name stays as it is."""
@@ -156,13 +161,15 @@ class TaskRunner:
             return TaskResult(shard=None, contents=encoded.contents, failed_files=encoded.failed)
         began = time.perf_counter()
         documents, tokens = encoded.writer.documents, encoded.writer.tokens
+        reasons = encoded.quarantined()
         shard = ShardDone(
             id=encoded.commit(self.context.build_key, self._journal, self._bucket),
             documents=documents,
             tokens=tokens,
             text_bytes=encoded.done.text_bytes,
             source_bytes=encoded.done.source_bytes,
-            quarantined=encoded.quarantined,
+            quarantined=sum(reasons.values()),
+            reasons=reasons,
             pid=os.getpid(),
             seconds=encoded.clock.totals(sync=time.perf_counter() - began),
         )
