@@ -3,10 +3,11 @@
 Layers, top to bottom. A module may import from its own folder and from the layers below it:
 
     cli
+    dashboard
     recipes, estimating, exchange, demo_data
     loading
     building, packing            (neither imports the other)
-    reading, encoding, store     (none imports another)
+    reading, encoding, store, watching     (none imports another)
     child_process, io, documents, events, display, formatting, hub_errors, known_datasets, options, option_*, python_sources,
     split_names, errors, user_cache
 
@@ -40,7 +41,7 @@ BASE = {
     "split_names",
     "user_cache",
 }
-MIDDLE = {"reading", "encoding", "store"} | BASE
+MIDDLE = {"reading", "encoding", "store", "watching"} | BASE
 # The folders and top-level modules each one may import from, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -62,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "reading": BASE,
     "encoding": BASE,
     "store": BASE,
+    "watching": BASE,
     "building": MIDDLE,
     "packing": MIDDLE,
     "loading": {"building", "packing"} | MIDDLE,
@@ -70,7 +72,8 @@ ALLOWED: dict[str, set[str]] = {
     "demo_data": {"building"} | MIDDLE,
     "exchange": {"building", "packing"} | MIDDLE,
     "testing": {"building", "packing", "loading", "exchange"} | MIDDLE,
-    "cli": {"demo_data", "recipes", "estimating", "exchange", "building", "packing"} | MIDDLE,
+    "dashboard": {"building", "packing"} | MIDDLE,
+    "cli": {"dashboard", "demo_data", "recipes", "estimating", "exchange", "building", "packing"} | MIDDLE,
     # The public names, imported when they are first used.
     "__init__": {"building", "packing", "loading", "recipes", "estimating", "exchange"} | MIDDLE,
     "__main__": {"cli"},
@@ -81,6 +84,8 @@ EXCEPTIONS = {("store/own_tokenizer.py", "tokenmill.encoding.api.load_tokenizer"
 ONLY_IN = {
     "torch": {"loading", "exchange"},
     "ray": {"building"},
+    "starlette": {"dashboard"},
+    "uvicorn": {"dashboard"},
     "huggingface_hub": {"hub_errors", "reading", "encoding"},
     "pickle": set(),
 }

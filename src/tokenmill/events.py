@@ -37,6 +37,15 @@ Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Begun(Event):
+    """A build begins. Always the first event of a build in the log."""
+
+    folder: str  # of the log and the shards
+    pid: int  # the process that builds
+    host: str  # the name of its machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Waiting(Event):
     """Another process builds the same store; this one waits for it. Sent at first and then once a minute."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from tokenmill.building.dashboard_process import DashboardPage
 from tokenmill.building.destination import Destination, FolderDestination, without_own_files, without_store_at
 from tokenmill.building.reporting import listener_for
 from tokenmill.building.request import BuildRequest, request_for
@@ -63,7 +65,20 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
         raise UsageError(
             f"give -o (out=...) or {option_name('cache_dir')}, not both: a store is in a folder or in the cache"
         )
-    request, listener = request_for(source, arguments), listener_for(arguments.progress)
+    listener = listener_for(arguments.progress)
+    if not arguments.dashboard:
+        return _build_or_find(source, arguments, listener, allow_temporary=allow_temporary)
+    with closing(DashboardPage()) as page:
+        store = _build_or_find(source, arguments, page.listener(listener), allow_temporary=allow_temporary)
+        if store is not None:
+            page.tell(store.name)
+        return store
+
+
+def _build_or_find(
+    source: Any, arguments: BuildArguments, listener: Listener, *, allow_temporary: bool
+) -> Store | None:
+    request = request_for(source, arguments)
     if arguments.out is None and request.slice is not None:
         raise UsageError(f"{option_name('slice')} needs -o (out=...): a folder or a bucket that all slices write to")
     if arguments.out is None:

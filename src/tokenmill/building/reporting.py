@@ -10,7 +10,9 @@ had not written yet; receipts, not the log, say what is done.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -40,6 +42,7 @@ LEVELS: dict[type[Event], int] = {
     events.FileFailed: logging.WARNING,
     events.WorkerDied: logging.WARNING,
     events.DocumentCrashed: logging.WARNING,
+    events.Begun: logging.DEBUG,
     events.Comparing: logging.DEBUG,
     events.LargeDocument: logging.WARNING,
     events.Started: logging.DEBUG,
@@ -91,6 +94,7 @@ def event_sink(listener: Listener, folder: Path) -> Iterator[Listener]:
 
     emit = Aggregator(log_and_pass_on)
     try:
+        emit(events.Begun(folder=str(folder.absolute()), pid=os.getpid(), host=socket.gethostname()))
         yield emit
     except BaseException as error:
         is_stopping = True

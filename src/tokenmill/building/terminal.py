@@ -23,7 +23,7 @@ PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
 RATE_BYTES = 1 << 20  # of text
 COMPARING_BYTES = 1 << 30  # reading less than this for comparison is not worth a line
 VERBOSE_ONLY = (events.ShardDone, events.WorkerRecycled)
-SILENT = (events.Started, events.Stopped)  # the command line and the exception say why a build stopped
+SILENT = (events.Begun, events.Started, events.Stopped)  # the command line and the exception say why a build stopped
 
 
 class Terminal:
@@ -259,6 +259,7 @@ def _proofs(event: events.Finished) -> str:
 
 
 _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
+    events.Begun: lambda event: f"building in {event.folder}",
     events.Planned: _planned,
     events.Progress: _progress,
     events.ShardDone: _shard_done,

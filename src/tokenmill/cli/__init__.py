@@ -23,6 +23,7 @@ from tokenmill.cli import (
     build,
     cache,
     completion,
+    dash,
     demo,
     estimate,
     export,
@@ -102,7 +103,7 @@ def parser() -> CommandParser:
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (build, estimate, run, info, show, pack, verify, export, import_tokens, cache, bench, demo):
+    for command in (build, estimate, run, info, show, pack, verify, export, import_tokens, dash, cache, bench, demo):
         command.add(commands)
     completion.add(commands, top)
     return top

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     )
     add_corpus(why)
     add_groups(why, ReadOptions, TokenOptions, TrialOptions)
-    add_options(why, RunOptions, skip=["workers", "memory", "progress"])
+    add_options(why, RunOptions, skip=["workers", "memory", "progress", "dashboard"])
     listing = add_command(
         verbs,
         "list",

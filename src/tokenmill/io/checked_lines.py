@@ -61,10 +61,15 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
         return
     with disk.open_to_read(path) as lines:
         for number, line in enumerate(lines, 1):
-            text = line.decode("utf-8", "replace")
-            body, comma, checksum = text.rpartition(", ")
-            is_intact = comma and checksum == f"{_checksum(body + '}')}\n"
-            yield number, json.loads(text) if is_intact else None
+            yield number, checked_record(line)
+
+
+def checked_record(line: bytes) -> dict[str, Any] | None:
+    """The record of a line, with its checksum; None if the line is damaged or not finished."""
+    text = line.decode("utf-8", "replace")
+    body, comma, checksum = text.rpartition(", ")
+    is_intact = comma and checksum == f"{_checksum(body + '}')}\n"
+    return json.loads(text) if is_intact else None
 
 
 def _checksum(body: str) -> str:

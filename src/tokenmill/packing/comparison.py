@@ -9,10 +9,11 @@ from typing import Any
 from tokenmill.display import fields_in_one_line
 from tokenmill.formatting import percent, some
 from tokenmill.option_types import declared
-from tokenmill.options import LayoutOptions, Strategy
+from tokenmill.options import LayoutOptions, PackOptions, Strategy
 from tokenmill.packing.api import pack
-from tokenmill.packing.layout import ONLY_FOR
+from tokenmill.packing.layout import ONLY_FOR, layout_of
 from tokenmill.packing.stats import Stats
+from tokenmill.packing.strategies import count_rows
 from tokenmill.store.store import Store
 
 # The strategies for which an option makes a difference. Where no document is split, all rows start at a document anyway.
@@ -47,8 +48,10 @@ class Packed:
         }
 
 
-def compare(store: Store, seq_len: int, given: dict[str, Any], split: str | None = None) -> list[Packed]:
-    """Pack a store with every strategy under the given options. Makes and keeps the plans of all of them.
+def compare(
+    store: Store, seq_len: int, given: dict[str, Any], split: str | None = None, *, keep_plans: bool = True
+) -> list[Packed]:
+    """Pack a store with every strategy under the given options. Makes and keeps the plans of all of them, or only counts.
 
     A strategy that does not take one of the options is packed without it. Options that are not given are tried both ways where
     that matters: rows that start anywhere or at documents, long documents split or truncated. Windows without overlap equal
@@ -65,7 +68,9 @@ def compare(store: Store, seq_len: int, given: dict[str, Any], split: str | None
     for strategy, own in variants:
         accepted = {option: value for option, value in given.items() if _takes(strategy, option, given)}
         left_out = tuple(option for option in given if option not in accepted)
-        packed.append(measure(store, seq_len, strategy, accepted | own, left_out, split=split))
+        packed.append(
+            measure(store, seq_len, strategy, accepted | own, left_out, split=split, keep_plan=keep_plans)
+        )
     return packed
 
 
@@ -77,10 +82,15 @@ def measure(
     left_out: tuple[str, ...] = (),
     *,
     split: str | None = None,
+    keep_plan: bool = True,
 ) -> Packed:
-    """Pack a store in one way, and time it."""
+    """Pack a store in one way, and time it. Without `keep_plan`, the rows are counted and nothing is written."""
     start = time.perf_counter()
-    stats = pack(store, seq_len, strategy=strategy, split=split, **options).stats
+    if keep_plan:
+        stats = pack(store, seq_len, strategy=strategy, split=split, **options).stats
+    else:
+        layout = layout_of(PackOptions(seq_len=seq_len, strategy=strategy, **options))
+        stats = count_rows(store, layout).stats(seq_len)
     return Packed(strategy, options, left_out, stats, time.perf_counter() - start)
 
 

@@ -53,6 +53,14 @@ def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally)
     return _one_piece_rows(store, layout, chosen, tally)
 
 
+def count_rows(store: Store, layout: Layout) -> Tally:
+    """The statistics of all rows of a store, counted without keeping a plan."""
+    tally = Tally()
+    for _ in plan_rows(store, layout, None, tally):
+        pass
+    return tally
+
+
 class Included(NamedTuple):
     """Documents that go into rows: none is empty, and those to be truncated are cut short."""
 

@@ -1,0 +1,100 @@
+"""`dashboard=True`: a process of its own shows the build on a web page, from its log, so that the build is not slowed down.
+
+The process is told where the build is, and notices when it ends. Then it serves on as long as a page is open, so that what was
+built can be looked at.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+
+from tokenmill import events
+from tokenmill.errors import UsageError
+from tokenmill.events import Event, Listener
+
+LOOPBACK = "127.0.0.1"
+PORT = 8321
+PORTS_TRIED = 50
+MODULE = "tokenmill.dashboard.following"
+
+
+class DashboardPage:
+    """The page of one build. It is told where the build is, and in the end where the store is."""
+
+    def __init__(self) -> None:
+        check_installed()
+        with listening_socket() as sock:
+            self.url = url_of(sock)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(sock.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[sock.fileno()],
+                start_new_session=True,  # Ctrl-C is for the build
+                text=True,
+            )
+        print(f"dashboard: {self.url}", file=sys.stderr, flush=True)
+
+    def tell(self, place: str) -> None:
+        """Where to look from now on: a folder, or the URL of a store."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # the process has gone: nothing depends on it
+            self._process.stdin.write(place.replace("\n", " ") + "\n")
+            self._process.stdin.flush()
+
+    def listener(self, listener: Listener) -> Listener:
+        """Passes events on, and tells the page where the build is."""
+
+        def tell_and_pass_on(event: Event) -> None:
+            if isinstance(event, events.Begun):
+                self.tell(event.folder)
+            listener(event)
+
+        return tell_and_pass_on
+
+    def close(self) -> None:
+        """The build is over."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        _left.append(self._process)
+
+
+_left: list[subprocess.Popen[str]] = []  # processes that may serve on: Python warns of those that are forgotten
+
+
+def check_installed() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"the dashboard needs {' and '.join(missing)}: pip install 'tokenmill[dash]'")
+
+
+def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.socket:
+    """A socket at the port, or without one at the first that is free from 8321 on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
+        sock = socket.socket(family)
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, number))
+            sock.listen(128)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    remedy = "choose another with --port" if port is not None else "choose one with --port"
+    raise UsageError(f"no server can listen at {host}, port {port or PORT}: {failure.strerror}; {remedy}")
+
+
+def url_of(sock: socket.socket) -> str:
+    """The address of a server with this socket, for a browser on this machine."""
+    host, port = sock.getsockname()[:2]
+    name = LOOPBACK if host in ("0.0.0.0", "::") else host
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/"

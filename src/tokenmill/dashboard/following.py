@@ -1,0 +1,65 @@
+"""The process that shows one build: `python -m tokenmill.dashboard.following SOCKET`. See `building.dashboard_process`.
+
+Each line of standard input says where the build is. When it ends, so does the process, once no page is open.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tokenmill.child_process import claim_process
+from tokenmill.dashboard.server import Dashboard, server_of
+from tokenmill.dashboard.watched import OneStore, place_of
+from tokenmill.errors import TokenmillError
+
+PATIENCE_SECONDS = 5.0  # after the last page was closed, and for one to be opened when the build has ended
+NICENESS = 5  # the build goes first
+
+
+class Followed:
+    """Where the build is at the moment."""
+
+    def __init__(self) -> None:
+        self.folder = Path(os.devnull) / "no-build-yet"
+        self.is_over = False
+
+    def place(self) -> Path:
+        return self.folder
+
+    def listen(self) -> None:
+        for line in sys.stdin:
+            with suppress(TokenmillError, OSError):
+                self.folder = place_of(line.rstrip("\n"))
+        self.is_over = True
+
+
+def main() -> None:
+    claim_process()
+    with suppress(OSError):
+        os.nice(NICENESS)
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    followed = Followed()
+    dashboard = Dashboard(OneStore("build", followed.place))
+    server = server_of(dashboard, sock.getsockname()[0])
+
+    def end_when_left() -> None:
+        followed.listen()
+        over_at = time.monotonic()
+        while not server.should_exit:
+            time.sleep(0.2)
+            alone_since = max(over_at, dashboard.viewed_at)
+            if not dashboard.viewers and time.monotonic() - alone_since > PATIENCE_SECONDS:
+                server.should_exit = True
+
+    threading.Thread(target=end_when_left, daemon=True).start()
+    server.run(sockets=[sock])
+
+
+if __name__ == "__main__":
+    main()

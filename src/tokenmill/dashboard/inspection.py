@@ -1,0 +1,241 @@
+"""What is in a store: lengths, tokens, files, packings, documents. Counted when first asked for, and within limits.
+
+A store may be of any size and a page must not wait long, so lengths and frequencies of large stores come from a part of the
+shards, spread evenly, and the result says how much was looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import islice
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.documents import BLANK
+from tokenmill.io import disk
+from tokenmill.packing.comparison import Packed, compare
+from tokenmill.packing.stats import Tally
+from tokenmill.store.manifest import Manifest
+from tokenmill.store.side_files import QUARANTINE, side_file
+from tokenmill.store.store import Store
+
+MOST_SHARDS = 500  # whose lengths are looked at
+MOST_TOKENS = 50_000_000  # that are counted
+SLICE = 1 << 18  # tokens counted together
+QUICK_DOCUMENTS = 50_000  # that are packed while a slider moves
+EXACT_DOCUMENTS = 5_000_000  # that are packed when it rests
+SEARCH_SECONDS = 0.6
+SEARCH_TOKENS = 1 << 20  # decoded together
+SNIPPET = 120  # characters on each side of what was found
+
+
+class FileCounts(NamedTuple):
+    """What an input file became."""
+
+    file: str
+    first: int  # number of its first document
+    documents: int
+    tokens: int
+    text_bytes: int
+    quarantined: int
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.text_bytes / self.tokens if self.tokens else 0.0
+
+
+class Lengths(NamedTuple):
+    """How many documents have how many tokens: (low, high, documents), and how many documents were looked at."""
+
+    bins: list[tuple[int, int, int]]
+    looked_at: int
+    mean: float
+
+
+class Frequencies(NamedTuple):
+    """The most frequent tokens: (id, count), and how many tokens were looked at."""
+
+    counts: list[tuple[int, int]]
+    looked_at: int
+    distinct: int
+
+
+class Found(NamedTuple):
+    """A document in which something was found, with the text around it."""
+
+    document: int
+    before: str
+    match: str
+    after: str
+
+
+class Inspection:
+    """A finished store, looked at from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lock = RLock()
+        self._packed = lru_cache(256)(self._pack)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return self.store.tokenizer.load()
+
+    def lengths(self) -> Lengths:
+        with self._lock:
+            return self._lengths
+
+    @cached_property
+    def _lengths(self) -> Lengths:
+        tally = Tally()
+        for shard in spread(self.store.num_shards, MOST_SHARDS):
+            tally.add_documents(np.diff(self.store.ends_of(shard), prepend=0))
+        return Lengths(tally.stats(1).lengths, tally.documents, tally.tokens / max(tally.documents, 1))
+
+    def frequencies(self, most: int) -> Frequencies:
+        with self._lock:
+            counts = self._counts
+        chosen = np.argsort(-counts, kind="stable")[:most]
+        pairs = [(int(token), int(counts[token])) for token in chosen if counts[token]]
+        return Frequencies(pairs, int(counts.sum()), int((counts > 0).sum()))
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int64]:
+        store = self.store
+        counts = np.zeros(max(store.manifest.tokenizer["vocab_size"], 1), np.int64)
+        slices = -(-store.num_tokens // SLICE)
+        for number in spread(slices, MOST_TOKENS // SLICE):
+            for ids in _token_slice(store, number * SLICE, min((number + 1) * SLICE, store.num_tokens)):
+                found = np.bincount(ids, minlength=len(counts))
+                counts = np.pad(counts, (0, max(0, len(found) - len(counts)))) + found
+        return counts
+
+    def files(self) -> list[FileCounts]:
+        with self._lock:
+            return self._files
+
+    @cached_property
+    def _files(self) -> list[FileCounts]:
+        """From the receipts: some milliseconds for a hundred of them."""
+        store, found, document = self.store, dict[str, FileCounts](), 0
+        for shard in range(store.num_shards):
+            for piece in store.pieces(shard):
+                skipped = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason != BLANK)
+                name = piece["file"]
+                before = found.get(name) or FileCounts(name, document, 0, 0, 0, 0)
+                found[name] = before._replace(
+                    documents=before.documents + piece["documents"],
+                    tokens=before.tokens + piece["tokens"],
+                    text_bytes=before.text_bytes + piece["text_bytes"],
+                    quarantined=before.quarantined + skipped,
+                )
+                document += piece["documents"]
+        return list(found.values())
+
+    def packed(self, seq_len: int, *, quick: bool) -> tuple[list[Packed], int]:
+        """Every strategy at this length, and how many documents that was counted from."""
+        with self._lock:
+            return self._packed(seq_len, QUICK_DOCUMENTS if quick else EXACT_DOCUMENTS)
+
+    def _pack(self, seq_len: int, documents: int) -> tuple[list[Packed], int]:
+        part = _part(self.store, documents)
+        return compare(part, seq_len, {}, keep_plans=False), len(part)
+
+    def quarantined(self, reason: str, first: int, count: int) -> list[tuple[int, dict[str, Any]]]:
+        """Quarantined documents with their numbers, of one reason or of all."""
+        entries = enumerate(self._quarantine())
+        chosen = (entry for entry in entries if not reason or entry[1]["reason"] == reason)
+        return list(islice(chosen, first, first + count))
+
+    def quarantined_entry(self, number: int) -> dict[str, Any] | None:
+        return next(islice(self._quarantine(), number, None), None) if number >= 0 else None
+
+    def _quarantine(self) -> Iterator[dict[str, Any]]:
+        path = side_file(self.store.path, self.store.manifest, QUARANTINE)
+        if not path.exists():
+            return
+        with disk.open_to_read(path) as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def search(self, text: str, first: int, most: int) -> tuple[list[Found], int]:
+        """Documents from `first` on that hold a text, case ignored; and where to go on. Takes about half a second."""
+        deadline, found, wanted = time.monotonic() + SEARCH_SECONDS, list[Found](), text.lower()
+        document = first
+        for start, stop in self._stretches(first):
+            found += self._search_in(start, stop, wanted)
+            document = stop
+            if len(found) >= most or time.monotonic() > deadline:
+                break
+        if len(found) > most:
+            document = found[most].document
+        return found[:most], document
+
+    def _stretches(self, first: int) -> Iterator[tuple[int, int]]:
+        """Ranges of documents of one shard, each of about as many tokens."""
+        before = 0
+        for shard in range(self.store.num_shards):
+            count = self.store.manifest.shard_documents[shard]
+            local = max(first - before, 0)
+            while local < count:
+                ends = self.store.ends_of(shard)
+                begin = int(ends[local - 1]) if local else 0
+                stop = max(local + 1, int(ends.searchsorted(begin + SEARCH_TOKENS, "right")))
+                yield before + local, before + min(stop, count)
+                local = stop
+            before += count
+
+    def _search_in(self, start: int, stop: int, wanted: str) -> list[Found]:
+        """Decodes all documents of a range at once, and only if the text is in there, the halves of the range."""
+        ids = self.store[start:stop]
+        if not ids:
+            return []
+        text = self.tokenizer.decode(np.concatenate(ids)).lower()
+        if wanted not in text:
+            return []
+        if stop - start > 1:
+            middle = (start + stop) // 2
+            return self._search_in(start, middle, wanted) + self._search_in(middle, stop, wanted)
+        text = self.store.text(start)
+        at = text.lower().find(wanted)
+        if at < 0:
+            return []
+        end = at + len(wanted)
+        return [Found(start, text[max(0, at - SNIPPET) : at], text[at:end], text[end : end + SNIPPET])]
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, evenly spread."""
+    return list(range(count)) if count <= most else [number * count // most for number in range(most)]
+
+
+def _token_slice(store: Store, start: int, stop: int) -> Iterator[npt.NDArray[Any]]:
+    """The tokens of a range of the stream."""
+    while start < stop:
+        shard = int(np.searchsorted(store.token_ends, start, "right"))
+        end = min(stop, store.token_ends[shard])
+        yield store.ids_of(shard)[start - store.token_starts[shard] : end - store.token_starts[shard]]
+        start = end
+
+
+def _part(store: Store, documents: int) -> Store:
+    """The store, or if it has more documents than that, shards of it, spread evenly."""
+    manifest = store.manifest
+    if manifest.documents <= documents:
+        return store
+    shards = spread(store.num_shards, max(1, documents * store.num_shards // manifest.documents))
+    return Store(store.path, _with_shards(manifest, shards), sources=store.sources_path)
+
+
+def _with_shards(manifest: Manifest, shards: list[int]) -> Manifest:
+    names = ("shard_ids", "shard_documents", "shard_tokens", "row_starts", "receipts")
+    lists = {name: [getattr(manifest, name)[shard] for shard in shards] for name in names}
+    totals = {"documents": sum(lists["shard_documents"]), "tokens": sum(lists["shard_tokens"])}
+    return replace(manifest, **lists, **totals)

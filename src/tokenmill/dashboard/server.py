@@ -1,0 +1,192 @@
+"""The web server: a page, its parts as HTML, the panel of a build as a stream of events, and figures for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tokenmill.dashboard.cache_parts import cache_part
+from tokenmill.dashboard.document_parts import documents_part, number
+from tokenmill.dashboard.metrics import metrics
+from tokenmill.dashboard.request_checks import RequestChecks
+from tokenmill.dashboard.store_parts import (
+    facts_part,
+    files_part,
+    packing_form,
+    packing_part,
+    quarantine_part,
+    row_part,
+    tokens_part,
+)
+from tokenmill.dashboard.watched import Cache, Library, Watched
+from tokenmill.errors import StoreError, TokenmillError
+from tokenmill.watching.markup import Markup, joined, tag
+from tokenmill.watching.panel import sections
+
+POLL_SECONDS = 0.5  # between two looks at the log
+ALIVE_SECONDS = 10.0  # between two signs of life to a page
+SEQ_LEN = 2048
+CLOSING_SECONDS = 1  # for pages that are connected when the server ends
+STATIC = {"page.js": "text/javascript", "page.css": "text/css", "panel.css": "text/css", "icon.svg": "image/svg+xml"}
+
+Part = Callable[[Watched, dict[str, str]], Markup]
+
+
+class Dashboard:
+    """The application. `viewers` is the number of pages that are connected."""
+
+    def __init__(self, library: Library) -> None:
+        self.library, self.viewers = library, 0
+        self.viewed_at = time.monotonic()  # when the last page was connected
+        routes = [
+            Route("/", self._page),
+            Route("/live", self._live),
+            Route("/part/{part}", self._part),
+            Route("/metrics", self._metrics),
+            Route("/{name}", self._file),
+        ]
+        self.app = Starlette(routes=routes)
+
+    async def _page(self, request: Request) -> Response:
+        kind = "cache" if self.library.root is not None else "store"
+        html = _resource("page.html").replace("{{kind}}", kind)
+        return HTMLResponse(html)
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            return PlainTextResponse("There is no such page.", 404)
+        return Response(_resource(name), media_type=STATIC[name])
+
+    async def _metrics(self, request: Request) -> Response:
+        text = await run_in_threadpool(self._metrics_text)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    def _metrics_text(self) -> str:
+        if isinstance(self.library, Cache):
+            watched = [self.library.get(each.name) for each in self.library.list() if not each.is_dataset]
+        else:
+            watched = [self.library.get("")]
+        runs = {}
+        for each in watched:
+            each.update()
+            runs[each.name] = each.history.run, each.is_alive
+        return metrics(runs)
+
+    async def _part(self, request: Request) -> Response:
+        query = dict(request.query_params)
+        try:
+            return HTMLResponse(await run_in_threadpool(self._part_html, request.path_params["part"], query))
+        except StoreError as error:
+            return HTMLResponse(tag("p", str(error), class_="error"), 404)
+        except (TokenmillError, OSError) as error:
+            return HTMLResponse(tag("p", str(error), class_="error"), 422)
+
+    def _part_html(self, part: str, query: dict[str, str]) -> str:
+        if part == "cache":
+            if not isinstance(self.library, Cache):
+                raise StoreError("this page shows one store, not a cache")
+            return cache_part(self.library)
+        if part not in PARTS:
+            raise StoreError("there is no such part of the page")
+        return PARTS[part](self.library.get(query.get("store", "")), query)
+
+    async def _live(self, request: Request) -> Response:
+        try:
+            watched = self.library.get(request.query_params.get("store", ""))
+        except StoreError as error:
+            return PlainTextResponse(str(error), 404)
+        return StreamingResponse(self._events(watched), media_type="text/event-stream")
+
+    async def _events(self, watched: Watched) -> AsyncIterator[str]:
+        """The parts of the panel that have changed, as often as the log is looked at."""
+        self.viewers += 1
+        sent: dict[str, str] = {}
+        sent_at = time.monotonic()
+        try:
+            yield "retry: 1000\n\n"
+            while True:
+                now = await run_in_threadpool(_panel, watched)
+                changed = {name: html for name, html in now.items() if sent.get(name) != html}
+                if changed:
+                    sent, sent_at = now, time.monotonic()
+                    yield f"data: {json.dumps(changed)}\n\n"
+                elif time.monotonic() - sent_at > ALIVE_SECONDS:
+                    sent_at = time.monotonic()
+                    yield ": nothing new\n\n"
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            self.viewers -= 1
+            self.viewed_at = time.monotonic()
+
+
+def _panel(watched: Watched) -> dict[str, str]:
+    """What a page shows of a build, and which version of the store there is."""
+    watched.update()
+    parts: dict[str, str] = dict(sections(watched.history, is_alive=watched.is_alive))
+    return {**parts, "version": watched.version(), "name": watched.name}
+
+
+def _packing(watched: Watched, query: dict[str, str]) -> Markup:
+    seq_len = number(query.get("seq_len"), SEQ_LEN) or SEQ_LEN
+    result = packing_part(watched.inspection(), seq_len, quick="quick" in query)
+    if "only" in query:  # while the slider moves, the form stays
+        return result
+    return joined([packing_form(seq_len), tag("div", result, id="packing-result", aria_live="polite")])
+
+
+PARTS: dict[str, Part] = {
+    "facts": lambda watched, query: facts_part(watched.inspection()),
+    "tokens": lambda watched, query: tokens_part(watched.inspection()),
+    "files": lambda watched, query: files_part(
+        watched.inspection(),
+        watched.name,
+        query.get("search", ""),
+        query.get("sort", ""),
+        number(query.get("first"), 0),
+    ),
+    "packing": _packing,
+    "documents": lambda watched, query: documents_part(watched.inspection(), watched.name, query),
+    "quarantine": lambda watched, query: quarantine_part(
+        watched.inspection(), watched.name, query.get("reason", ""), number(query.get("first"), 0)
+    ),
+    "row": lambda watched, query: row_part(watched.inspection(), number(query.get("entry"), -1)),
+}
+
+
+def _resource(name: str) -> str:
+    package = "tokenmill.watching" if name == "panel.css" else "tokenmill.dashboard"
+    folder = files(package) if name == "panel.css" else files(package) / "page"
+    return (folder / name).read_text("utf-8")
+
+
+def server_of(dashboard: Dashboard, host: str, token: str | None = None) -> uvicorn.Server:
+    """A server that is not running yet."""
+    checked: Any = RequestChecks(dashboard.app, host, token)
+    config = uvicorn.Config(
+        checked,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(dashboard: Dashboard, sock: socket.socket, token: str | None = None) -> None:
+    """Serve until the process is told to end."""
+    server_of(dashboard, sock.getsockname()[0], token).run(sockets=[sock])

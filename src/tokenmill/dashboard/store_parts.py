@@ -1,0 +1,250 @@
+"""The parts of the page about a finished store, as HTML: facts, files, tokens, packing, quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from tokenmill.building.source_text import source_row
+from tokenmill.dashboard.inspection import FileCounts, Inspection
+from tokenmill.errors import TokenmillError
+from tokenmill.formatting import human, percent, some
+from tokenmill.packing.comparison import Packed
+from tokenmill.store.facts import facts_of, info_rows
+from tokenmill.watching.charts import columns_chart, meter, stacked
+from tokenmill.watching.markup import Markup, joined, tag
+
+PAGE = 50  # entries of a list
+TOP_TOKENS = 40
+LENGTHS = (128, 131072)  # of rows, that the slider reaches
+SORTED_BY = ("tokens", "bytes_per_token", "documents", "quarantined", "file")
+IN_ROWS = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"))
+
+
+def facts_part(inspection: Inspection) -> Markup:
+    store = inspection.store
+    rows = [
+        joined([tag("dt", name or "also"), tag("dd", value)])
+        for name, value in info_rows(facts_of(store.path, store.manifest))
+    ]
+    return tag("dl", rows, class_="facts")
+
+
+def link(text: str, part: str, store: str, class_: str = "", **query: Any) -> Markup:
+    """A link to a part of the page about a store."""
+    given = {"store": store, **{key: value for key, value in query.items() if value not in (None, "")}}
+    return tag("a", text, href=f"#{part}?{urlencode(given)}", class_=class_ or None)
+
+
+def table(caption: str, heads: Sequence[str | Markup], rows: Sequence[Sequence[str | Markup]], numbers: int = 0) -> Markup:
+    """A table. The last `numbers` columns are numbers."""
+    last = len(heads) - numbers
+    head = [tag("th", each, scope="col", class_="number" if i >= last else None) for i, each in enumerate(heads)]
+    body = [
+        tag("tr", [tag("td", cell, class_="number" if i >= last else None) for i, cell in enumerate(row)])
+        for row in rows
+    ]
+    whole = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", body))
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def tokens_part(inspection: Inspection) -> Markup:
+    """How long documents are, and which tokens are the most frequent."""
+    store, lengths = inspection.store, inspection.lengths()
+    looked = "" if lengths.looked_at == len(store) else f", from {lengths.looked_at:,} of {len(store):,} documents"
+    bars = [(f"{low:,}", count) for low, _, count in lengths.bins]
+    first = next((i for i, (_, count) in enumerate(bars) if count), 0)
+    words = ", ".join(f"{count:,} of {low:,} to {high:,}" for low, high, count in lengths.bins if count)
+    histogram = columns_chart(
+        f"Tokens per document (a column for each power of two{looked})", bars[first:], f"documents by tokens: {words}"
+    )
+    found = inspection.frequencies(TOP_TOKENS)
+    part = "" if found.looked_at == store.num_tokens else f", counted in {found.looked_at:,} of {store.num_tokens:,} tokens"
+    most = found.counts[0][1] if found.counts else 1
+    rows = [
+        [
+            str(token),
+            tag("code", visible(inspection.tokenizer.decode([token]))),
+            meter(count / most, percent(count, found.looked_at)),
+            f"{count:,}",
+            percent(count, found.looked_at),
+        ]
+        for token, count in found.counts
+    ]
+    summary = (
+        f"{some(len(store), 'document')}, {lengths.mean:,.1f} tokens each on average;"
+        f" {found.distinct:,} of {store.manifest.tokenizer['vocab_size']:,} ids occur{part}."
+    )
+    return joined(
+        [
+            tag("p", summary),
+            histogram,
+            table(f"The most frequent tokens{part}", ["id", "token", "", "count", "share"], rows, numbers=2),
+        ]
+    )
+
+
+def visible(text: str) -> str:
+    """A token with its white space shown."""
+    return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍") or "(empty)"
+
+
+def files_part(inspection: Inspection, store: str, search: str, sort: str, first: int) -> Markup:
+    """The input files, and how well the tokenizer fits each."""
+    files = [each for each in inspection.files() if search.lower() in each.file.lower()]
+    sort = sort if sort in SORTED_BY else "tokens"
+    files.sort(key=lambda each: getattr(each, sort), reverse=sort != "file")
+    shown = files[first : first + PAGE]
+    names = {
+        "file": "file",
+        "documents": "documents",
+        "tokens": "tokens",
+        "bytes_per_token": "bytes per token",
+        "quarantined": "quarantined",
+    }
+    heads = [
+        tag("strong", name) if key == sort else link(name, "files", store, sort=key, search=search)
+        for key, name in names.items()
+    ]
+    rows = [_file_row(each, store) for each in shown]
+    caption = f"{first + 1:,} to {first + len(shown):,} of {some(len(files), 'file')}" if shown else "No file"
+    return joined(
+        [
+            tag(
+                "form",
+                tag("label", "Files with ", tag("input", type="search", name="search", value=search)),
+                tag("input", type="hidden", name="sort", value=sort),
+                tag("button", "Search", type="submit"),
+                data_part="files",
+                class_="ask",
+            ),
+            table(caption, heads, rows, numbers=4),
+            pages("files", store, first, len(files), search=search, sort=sort),
+        ]
+    )
+
+
+def _file_row(counts: FileCounts, store: str) -> list[str | Markup]:
+    name = link(counts.file, "documents", store, document=counts.first) if counts.documents else tag("span", counts.file)
+    ratio = f"{counts.bytes_per_token:.2f}"
+    return [name, f"{counts.documents:,}", f"{counts.tokens:,}", ratio, f"{counts.quarantined:,}"]
+
+
+def pages(part: str, store: str, first: int, count: int, **query: Any) -> Markup:
+    """Links to the entries before and after."""
+    links = []
+    if first > 0:
+        links.append(link("← before", part, store, first=max(0, first - PAGE) or None, **query))
+    if first + PAGE < count:
+        links.append(link("after →", part, store, first=first + PAGE, **query))
+    return tag("nav", links, class_="pages", aria_label="pages of the list") if links else Markup("")
+
+
+def quarantine_part(inspection: Inspection, store: str, reason: str, first: int) -> Markup:
+    """Documents that were left out, with a button that shows each."""
+    by_reason, failed = inspection.store.manifest.quarantined, inspection.store.failed
+    total = sum(by_reason.values())
+    if not total and not failed:
+        return tag("p", "No document was left out, and no file failed.")
+    parts: list[Markup] = []
+    if failed:
+        lines = [[each["file"], each["error"]] for each in failed[:PAGE]]
+        parts.append(table(f"{some(len(failed), 'file')} failed; the next build tries again", ["file", "error"], lines))
+    if total:
+        choices = [link(f"all {total:,}", "quarantine", store, "chosen" if not reason else "")]
+        choices += [
+            link(f"{name}: {count:,}", "quarantine", store, "chosen" if name == reason else "", reason=name)
+            for name, count in by_reason.items()
+        ]
+        entries = inspection.quarantined(reason, first, PAGE)
+        count = by_reason.get(reason, 0) if reason else total
+        rows = [_quarantined_row(number, entry) for number, entry in entries]
+        caption = f"{first + 1:,} to {first + len(entries):,} of {some(count, 'quarantined document')}"
+        parts += [
+            tag("nav", choices, class_="choices", aria_label="reasons"),
+            table(caption, ["file", "reason", "text", "row"], rows, numbers=1),
+            pages("quarantine", store, first, count, reason=reason),
+        ]
+    return joined(parts)
+
+
+def _quarantined_row(number: int, entry: dict[str, Any]) -> list[str | Markup]:
+    reason = entry["reason"] + (f" ({entry['detail']})" if entry.get("detail") else "")
+    where = f"{entry['file']}, row {entry['row']:,}"
+    button = tag("button", "show", type="button", data_row=number, aria_label=f"show the text of {where}")
+    return [entry["file"], reason, tag("div", button), f"{entry['row']:,}"]
+
+
+def row_part(inspection: Inspection, number: int) -> Markup:
+    """The text of a quarantined row, from the file it came from."""
+    entry = inspection.quarantined_entry(number)
+    if entry is None:
+        return tag("p", "There is no such entry.", class_="error")
+    try:
+        row = source_row(inspection.store, entry["file"], entry["row"])
+    except TokenmillError as error:
+        return tag("p", str(error), class_="error")
+    return joined([tag("pre", row.text, tabindex=0), *([tag("p", "... cut off here", class_="quiet")] if row.is_cut else [])])
+
+
+def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup:
+    """What rows of a length cost, with every strategy."""
+    seq_len = min(max(seq_len, 1), 1 << 24)
+    packed, documents = inspection.packed(seq_len, quick=quick)
+    whole = len(inspection.store)
+    rows = [_packed_row(each) for each in packed]
+    heads = ["strategy", "positions", "rows", "padding", "truncated", "dropped", "repeated", "split"]
+    exact = "" if documents == whole else f", estimated from {documents:,} of {whole:,} documents"
+    return tag(
+        "div",
+        table(f"Rows of {seq_len:,} positions{exact}", heads, rows, numbers=6),
+        tag(
+            "ul",
+            [tag("li", tag("span", class_=f"key part-{kind}"), name) for kind, name in IN_ROWS],
+            class_="legend",
+        ),
+        data_seq_len=seq_len,
+        data_documents=documents,
+    )
+
+
+def _packed_row(packed: Packed) -> list[str | Markup]:
+    stats = packed.stats
+    once = stats.positions - stats.padding - stats.repeated
+    shares = {"once": once, "repeated": stats.repeated, "padding": stats.padding}
+    parts = [(f"part-{kind}", shares[kind] / max(stats.positions, 1), kind) for kind, _ in IN_ROWS]
+    fill = percent(stats.positions - stats.padding, stats.positions)
+    figures = {name: getattr(stats, name) for name in ("rows", "padding", "truncated", "dropped", "repeated")}
+    data: dict[str, Any] = {f"data_{name}": value for name, value in figures.items()}
+    return [
+        tag("span", packed.name, data_strategy=packed.name, data_positions=stats.positions, data_fill=stats.fill, **data),
+        stacked(parts, f"{fill} full"),
+        f"{stats.rows:,}",
+        percent(stats.padding, stats.positions),
+        percent(stats.truncated, stats.tokens),
+        percent(stats.dropped, stats.tokens),
+        percent(stats.repeated, stats.tokens),
+        percent(stats.documents_split, stats.documents),
+    ]
+
+
+def packing_form(seq_len: int) -> Markup:
+    """The slider and the box for the length of rows."""
+    low, high = (length.bit_length() - 1 for length in LENGTHS)
+    at = min(max(seq_len, 1).bit_length() - 1, high)
+    return tag(
+        "form",
+        tag(
+            "label",
+            "Positions per row ",
+            tag("input", type="range", name="power", min=low, max=high, step=0.125, value=at, data_packing=True),
+        ),
+        tag("label", tag("span", "exactly ", class_="quiet"), tag("input", type="number", name="seq_len", min=1, value=seq_len)),
+        class_="ask",
+        data_part="packing",
+    )
+
+
+def size_of(inspection: Inspection) -> str:
+    return human(sum(inspection.store.manifest.shard_bytes()))

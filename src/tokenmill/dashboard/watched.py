@@ -1,0 +1,160 @@
+"""What the dashboard shows: one store, or the stores and builds of a cache, each by its name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+
+from tokenmill.building.cache.maintenance import CachedStore, list_stores
+from tokenmill.building.source_index import read_listing
+from tokenmill.dashboard.followed_log import LOG, FollowedLog, is_alive
+from tokenmill.dashboard.inspection import Inspection
+from tokenmill.errors import StoreError, TokenmillError, UsageError
+from tokenmill.io import disk
+from tokenmill.io.atomic import write_atomically
+from tokenmill.io.object_store import is_url, join, read
+from tokenmill.store.bucket import open_mirror
+from tokenmill.store.manifest import NAME
+from tokenmill.store.store import Store, open_store
+from tokenmill.watching.history import History
+
+
+class Watched:
+    """A store that is there, or that a build is making. `place` says where it is at the moment."""
+
+    def __init__(self, name: str, place: Callable[[], Path]) -> None:
+        self.name, self._place = name, place
+        self._log, self._lock = FollowedLog(), RLock()
+        self._manifest: tuple[str, int, int] | None = None
+        self._inspection: Inspection | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self._place()
+
+    def update(self) -> None:
+        self._log.update(self.folder)
+
+    @property
+    def history(self) -> History:
+        return self._log.history
+
+    @property
+    def is_alive(self) -> bool | None:
+        return is_alive(self.history.run)
+
+    def version(self) -> str:
+        """Changes when the store is published anew; empty while there is none."""
+        version = self._version()
+        return "" if version is None else f"{version[1]}-{version[2]}"
+
+    def _version(self) -> tuple[str, int, int] | None:
+        folder = self.folder
+        try:
+            info = (folder / NAME).stat()
+        except OSError:
+            return None
+        return str(folder), info.st_ino, info.st_mtime_ns
+
+    def inspection(self) -> Inspection:
+        """What is in the store. Raises StoreError while there is none."""
+        with self._lock:
+            version = self._version()
+            if self._inspection is None or version != self._manifest:
+                self._inspection, self._manifest = Inspection(_opened(self.folder)), version
+            return self._inspection
+
+
+def _opened(folder: Path) -> Store:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of files that failed: the page lists them
+        return open_store(folder)
+
+
+class Library:
+    """All that is watched: by name, and in which order it is listed."""
+
+    root: Path | None = None  # of a cache
+
+    def get(self, name: str) -> Watched:
+        """Raises StoreError for a name that is not there."""
+        raise NotImplementedError
+
+    def first(self) -> str:
+        """The name of what is shown first; empty if that is the list."""
+        return ""
+
+
+class OneStore(Library):
+    """A store in a folder or a bucket, or the folder of a build."""
+
+    def __init__(self, name: str, place: Callable[[], Path]) -> None:
+        self._watched = Watched(name, place)
+
+    def get(self, name: str) -> Watched:
+        if name not in ("", self._watched.name):
+            raise StoreError(f"there is no store {name!r} here")
+        return self._watched
+
+    def first(self) -> str:
+        return self._watched.name
+
+
+class Cache(Library):
+    """The stores of a cache, and the builds that are running or were interrupted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._watched: dict[str, Watched] = {}
+
+    def list(self) -> list[CachedStore]:
+        assert self.root is not None
+        return list_stores(self.root)
+
+    def get(self, name: str) -> Watched:
+        assert self.root is not None
+        watched = self._watched.get(name)
+        if watched is None:
+            if name not in {path.name for kind in ("stores", "builds") for path in (self.root / kind).glob("*")}:
+                raise StoreError(f"there is no store {name!r} in the cache: it may have been removed")
+            watched = self._watched.setdefault(name, Watched(name, lambda: _place_in(self.root, name)))
+        return watched
+
+
+def _place_in(root: Path | None, name: str) -> Path:
+    """Where a store of the cache is: a build moves it when it is finished."""
+    assert root is not None
+    entry = root / "builds" / name
+    if (entry / "store").exists() or not entry.exists():
+        return entry / "store" if entry.exists() else root / "stores" / name
+    listing = read_listing(entry)
+    return root / "stores" / (Path(str(listing["store"])).name if listing is not None else name)
+
+
+def library_at(path: str) -> Library:
+    """What is at a path: a store, a build, or a cache. Raises UsageError if it is none of these."""
+    if is_url(path):
+        mirror = place_of(path)
+        return OneStore(path, lambda: mirror)
+    folder = Path(path)
+    if (folder / NAME).exists() or (folder / LOG).exists():
+        return OneStore(folder.resolve().name, lambda: folder)
+    if (folder / "stores").is_dir() or (folder / "builds").is_dir():
+        return Cache(folder)
+    why = "no such folder" if not folder.is_dir() else f"it has no {NAME}, no {LOG}, and is not a cache"
+    raise UsageError(f"{path} is not a store or a cache: {why}; tokenmill build makes a store")
+
+
+def place_of(path: str) -> Path:
+    """A folder; or the mirror of a store in a bucket, with its log, which a mirror does not have by itself."""
+    if not is_url(path):
+        return Path(path)
+    folder = open_mirror(path)
+    with suppress(OSError, TokenmillError):  # losing the log only costs pictures
+        log = read(join(path, LOG))
+        if not (folder / LOG).exists() or disk.read_bytes(folder / LOG) != log:
+            write_atomically(folder / LOG, log)
+    return folder
