@@ -23,6 +23,7 @@ from tokenmill.cli import main
 from tokenmill.encoding import parsing
 from tokenmill.errors import InputError, TokenizerError
 from tokenmill.reading import Piece, isolation, read_piece, rows_before, split
+from tokenmill.reading.raw_rows import raw_row
 
 CRASHING = """
 import os, sys
@@ -105,6 +106,16 @@ def test_an_estimate_survives(folder):
     assert "deadly.arrow" in said
     assert "deadly.parquet" in said
     assert estimate.documents == 400
+
+
+@pytest.mark.usefixtures("crashes")
+@pytest.mark.parametrize("suffix", [".arrow", ".parquet"])
+def test_showing_a_row_survives(folder, suffix):
+    source = tm.read(folder / f"a{suffix}", folder / f"deadly{suffix}")
+    good, deadly = source.files
+    with pytest.raises(InputError, match=rf"deadly\{suffix}: the library that reads {suffix[1:]} files crashed"):
+        raw_row(deadly, source, 0)
+    assert raw_row(good, source, 57).text == "a 57"
 
 
 @pytest.mark.usefixtures("crashes")

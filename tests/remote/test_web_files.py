@@ -10,6 +10,7 @@ import pytest
 import tokenmill as tm
 from tokenmill.errors import UnreachableError, UsageError
 from tokenmill.io import object_store
+from tokenmill.reading.raw_rows import raw_row
 
 
 class Files(BaseHTTPRequestHandler):
@@ -119,3 +120,9 @@ def test_a_weak_etag_is_no_condition(web, corpus, tmp_path):
     source = tm.read(f"{web.url}/plain.jsonl")
     web.etag = 'W/"three"'
     assert "changed since it was listed" in build(source, tmp_path / "changed").failed[0]["error"]
+
+
+def test_rows_are_shown_as_those_of_local_files(web, corpus):
+    for name in ("plain.jsonl", "packed.jsonl.gz", "part0.parquet"):
+        remote, local = tm.read(f"{web.url}/{name}"), tm.read(corpus / name)
+        assert raw_row(remote.files[0], remote, 7) == raw_row(local.files[0], local, 7)

@@ -77,6 +77,13 @@ def tag_of(info: os.stat_result) -> str:
     return f"{STAT}{info.st_mtime_ns}.{info.st_ino}.{info.st_ctime_ns}"
 
 
+class RawRow(NamedTuple):
+    """What a row of a file holds, before it is parsed."""
+
+    text: str
+    is_cut: bool  # whether there is more of it
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Part of a file that can be read on its own. What `start` and `stop` count depends on the format: bytes of a file

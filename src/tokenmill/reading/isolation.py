@@ -15,7 +15,7 @@ from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.options import ReadOptions
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part
 
 _children = Children("tokenmill.reading.reading_process")
@@ -50,6 +50,14 @@ class IsolatedFormat(Format):
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         content.finish(self._call("hash", piece, source))
+
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        if _is_read_here(file):
+            return self._here.raw_row(file, source, row, most_bytes)
+        with _blaming(file), _children.lend() as child:
+            request = _request("raw_row", Piece(file), source, most_bytes)
+            found = child.call({**request, "row": row}).body["result"]
+        return None if found is None else RawRow(*found)
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
         return self._here.entry(file, source)

@@ -25,6 +25,8 @@ class _Reader:
         if body["call"] == "split_many":
             files = [SourceFile(*each) for each in body["files"]]
             return Message({"result": split_many_here(format, files, source, body["number"])})
+        if body["call"] == "raw_row":
+            return Message({"result": format.raw_row(file, source, body["row"], body["number"])})
         if body["call"] != "read":
             return Message({"result": call_format(format, body["call"], piece, source, body["number"])})
         self._content = format.hasher(piece, source)

@@ -33,6 +33,7 @@ from tokenmill.reading import (
     text_weight,
 )
 from tokenmill.reading.formats import Format, get_format
+from tokenmill.reading.raw_rows import raw_row
 
 BLOCK_SIZES = (1, 8, 100, 1000, 1 << 20)
 PIECE_SIZES = (1, 64, 500, 5000)
@@ -148,6 +149,15 @@ class FormatTests:
         pieces = split(source.files[0], source, 500)
         for i, piece in enumerate(pieces):
             assert rows_before(piece, source) == self.read(source, pieces[:i]).rows
+
+    def test_every_row_can_be_shown_as_it_is_stored(self, tmp_path: Path) -> None:
+        source = self.source(tmp_path)
+        file, texts = source.files[0], self.expected()
+        for row in {0, len(texts) // 2, len(texts) - 1}:
+            assert texts[row] in raw_row(file, source, row).text
+            assert raw_row(file, source, row, most_bytes=3).is_cut
+        with pytest.raises(InputError, match="corpus"):
+            raw_row(file, source, len(texts))
 
     # Digests.
 

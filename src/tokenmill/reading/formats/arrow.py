@@ -11,9 +11,15 @@ from tokenmill.documents import Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
-from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
+from tokenmill.reading.formats.text_columns import (
+    TableFormat,
+    check_columns,
+    raw_row_in,
+    table_blocks,
+    text_columns,
+)
 
 FILE_MAGIC = b"ARROW1"
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -35,6 +41,10 @@ class ArrowFormat(TableFormat):
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         for batch in _batches(piece, source):
             _hash_batch(content, batch, source.fields)
+
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        with reading(file):
+            return raw_row_in(_batches(Piece(file), source), source, row, most_bytes)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with _arrow_input(file) as raw:

@@ -15,7 +15,7 @@ from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError
 from tokenmill.option_types import option_name
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 
 REQUESTS_AT_ONCE = 32
 Entry = Literal["records", "document", "parts", "head"]
@@ -52,6 +52,13 @@ class Format(ABC):
     @abstractmethod
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         """Update `content` as `read` does, at the speed of the disk: nothing is parsed."""
+
+    @abstractmethod
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        """What a row holds as it is stored, cut after `most_bytes`; None if there are fewer rows.
+
+        Rows are counted as `read` counts them, from 0 at the start of the file.
+        """
 
     # What a format may do better than the default.
 

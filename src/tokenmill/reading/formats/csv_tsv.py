@@ -16,9 +16,11 @@ from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.reading.codecs import hash_file, open_stream, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.cutting import CsvRows
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import CutShort, Format
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
+from tokenmill.reading.raw_rows import MARGIN, find_record, shown_row, without_line_break
 from tokenmill.reading.utf8 import no_text, one_text, valid_texts
 
 HEAD_BYTES = 1 << 20  # read to look at the first records
@@ -47,6 +49,13 @@ class CsvFormat(TableFormat):
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         hash_file(piece.file, content)
+
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        """All fields of the record, with their quotes. The header is no row, and blank lines are none."""
+        with open_stream(file) as stream:
+            finder = CsvRows(self.delimiter.encode())
+            record = find_record(stream, finder, row + 1, most_bytes + MARGIN, before=b"\r\n")
+        return None if record is None else shown_row(without_line_break(record), most_bytes)
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with open_stream(file) as stream:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, merge_skips
 from tokenmill.reading.codecs import hash_file, open_input, open_raw, open_stream, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.cutting import Delimiters
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format
+from tokenmill.reading.raw_rows import MARGIN, find_record, shown_row, without_line_break
 from tokenmill.reading.records import Raw, count_records, record_start, splittable, whole_records
 
 SEARCH_BYTES = 1 << 16  # read at a time to find where a record starts
@@ -51,6 +53,16 @@ class DelimitedFormat(Format):
         with open_raw(piece.file, piece.start, piece.stop) as stream:
             for record in whole_records(stream, delimiter, piece.start, piece.stop, BLOCK_BYTES, long_bytes):
                 content.update(record.data)
+
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        delimiter = self._delimiter(source)
+        with open_stream(file) as stream:
+            record = find_record(stream, Delimiters(delimiter), row, most_bytes + MARGIN + len(delimiter))
+        if record is None:
+            return None
+        return shown_row(
+            without_line_break(record) if delimiter == b"\n" else record.removesuffix(delimiter), most_bytes
+        )
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
         delimiter = self.delimiter(source)

@@ -12,9 +12,15 @@ import pyarrow.parquet as pq
 from tokenmill.documents import Texts
 from tokenmill.reading.codecs import expect, local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
-from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks, text_columns
+from tokenmill.reading.formats.text_columns import (
+    TableFormat,
+    check_columns,
+    raw_row_in,
+    table_blocks,
+    text_columns,
+)
 
 BUFFER_BYTES = 1 << 20  # buffered reads keep a huge row group from being held as a whole
 
@@ -51,6 +57,18 @@ class ParquetFormat(TableFormat):
             for group in groups:
                 next(_batches(table, group, source.fields, 1), None)  # see `_chunks`
                 _hash_chunks(content, raw, _chunks(table, [group], source.fields))
+
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        with open_raw(file, 0, 0) as raw:
+            table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
+            check_columns(file, table.schema_arrow, source)
+            for number in range(table.metadata.num_row_groups):
+                group = table.metadata.row_group(number)
+                if row < group.num_rows:
+                    batches = _batches(table, number, source.fields, _rows_per_block(group, BUFFER_BYTES))
+                    return raw_row_in(batches, source, row, most_bytes)
+                row -= group.num_rows
+        return None
 
     def schema(self, file: SourceFile) -> pa.Schema:
         with open_input(file) as raw:

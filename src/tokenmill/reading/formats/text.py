@@ -12,9 +12,10 @@ import pyarrow as pa
 from tokenmill.documents import Skip, Texts, text_offsets
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.files import Piece, Source, SourceFile
+from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Format
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
+from tokenmill.reading.raw_rows import shown_row
 from tokenmill.reading.records import Raw
 from tokenmill.reading.utf8 import no_text, one_text, take, valid_texts, whole_characters
 
@@ -78,6 +79,11 @@ class TextFormat(LinesFormat):
             return _read_document(piece.file, content)
         return super().read(piece, source, block_bytes, content)
 
+    def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
+        if not self.one_document(source):
+            return super().raw_row(file, source, row, most_bytes)
+        return _head_of_document(file, most_bytes) if row == 0 else None
+
     def _breaks(self, source: Source) -> _Breaks:
         """A separator that begins or ends with a line break has it on that side already."""
         separator = source.separator or ""
@@ -109,6 +115,14 @@ def _read_document(file: SourceFile, content: Content) -> Iterator[Texts]:
             if texts is not None:
                 yield texts
             data = following
+
+
+def _head_of_document(file: SourceFile, most_bytes: int) -> RawRow:
+    head = b""
+    with open_stream(file) as stream:
+        while len(head) <= most_bytes and (fresh := stream.read(most_bytes + 1 - len(head))):
+            head += fresh
+    return shown_row(head, most_bytes)
 
 
 def _delimited_texts(data: bytes, delimiter: bytes, breaks: _Breaks, *, follows: bool) -> Texts:

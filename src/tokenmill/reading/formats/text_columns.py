@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -11,8 +11,9 @@ from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
 from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import reading
-from tokenmill.reading.files import Source, SourceFile
+from tokenmill.reading.files import RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Format, remedy
+from tokenmill.reading.raw_rows import shown_row
 from tokenmill.reading.utf8 import join_columns, places, struct_field, valid_texts
 
 _TEXT_TYPES = (
@@ -94,6 +95,22 @@ def table_blocks(
         part = table.slice(low, step)
         columns = [_as_binary(_pick(part, name), lenient=template.lenient) for name in template.fields]
         yield _texts(join_columns(template, columns), null_reason)
+
+
+def raw_row_in(batches: Iterable[pa.RecordBatch], source: Source, row: int, most_bytes: int) -> RawRow | None:
+    """The values of the chosen columns in a row, null as `null`. If there are several, a line for each, with its name."""
+    for batch in batches:
+        if row >= batch.num_rows:
+            row -= batch.num_rows
+            continue
+        table, template = pa.Table.from_batches([batch.slice(row, 1)]), source.text_template
+        lines = []
+        for name in dict.fromkeys(template.fields):
+            value = _as_binary(_pick(table, name), lenient=template.lenient)[0]
+            data = bytes(value.as_buffer()[: most_bytes + 1]) if value.is_valid else b"null"
+            lines.append(b"%s: %s" % (name.encode(), data) if len(set(template.fields)) > 1 else data)
+        return shown_row(b"\n".join(lines), most_bytes)
+    return None
 
 
 def _pick(table: pa.Table, name: str) -> pa.Array:
