@@ -29,6 +29,7 @@ from hub_server import Hub
 import tokenmill as tm
 from tokenmill.building.cache.maintenance import list_stores, prune, remove, total_bytes
 from tokenmill.building.downloads import Downloads
+from tokenmill.building.source_text import source_row
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, MismatchError, UnreachableError
 from tokenmill.events import Explained, ShardDone
@@ -194,6 +195,16 @@ def test_a_store_is_repaired_from_the_commit_it_was_built_from(hub, tmp_path, bu
     repaired = tm.open(tmp_path / "store")
     assert repaired.verify() == []
     assert repaired.manifest.source == store.manifest.source
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_are_shown_at_the_commit_of_the_store(hub, tmp_path, build, streaming):
+    """From copies and by ranges."""
+    repo = publish(hub, NAME, {"data/train.jsonl": b'{"text": "a"}\n\n{bad\n'})
+    store = build(tmp_path / "store", streaming=streaming)
+    repo.commit({"data/train.jsonl": b"new\n"}, "main")
+    (entry,) = store.quarantine()
+    assert source_row(store, entry["file"], entry["row"]).text == "{bad"
 
 
 # Downloads.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
-from tokenmill.building.destination import FolderDestination, without_own_files
+from tokenmill.building.destination import FolderDestination
 from tokenmill.building.request import ResolvedRequest
 from tokenmill.building.sequence import run_build
 from tokenmill.building.source_index import SourceIndex
+from tokenmill.building.source_text import read_source
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.events import Listener
@@ -19,8 +19,6 @@ from tokenmill.io import disk
 from tokenmill.io.atomic import temporary_path, writing
 from tokenmill.io.checked_lines import CheckedLines, read_lines
 from tokenmill.io.lock import build_lock
-from tokenmill.reading import Source, read
-from tokenmill.reading.hub_names import Pin, pinned_input
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 from tokenmill.store.shard import Damage
 from tokenmill.store.store import Store
@@ -58,7 +56,7 @@ def original_request(
         raise StoreError(f"{folder} {what}: build it again with the same options, which keeps every undamaged shard")
     options = manifest.options
     try:
-        source = _read_source(folder.absolute(), manifest)
+        source = read_source(folder.absolute(), manifest)
         tokenizer = load_tokenizer(
             manifest.tokenizer["name"] if from_name else folder / "tokenizer",
             engine or manifest.tokenizer["engine"],
@@ -76,27 +74,6 @@ def original_request(
         shard_bytes=options["shard_bytes"],
         workers=0,
     )
-
-
-def _read_source(folder: Path, manifest: Manifest) -> Source:
-    options = manifest.options
-    commits = {pin["input"]: pin["commit"] for pin in manifest.source.get("hub", ())}
-    inputs = [pinned_input(name, commits[name]) if name in commits else name for name in manifest.source["inputs"]]
-    source = read(
-        *inputs,
-        format=options["format"],
-        text_field=options["text_field"] or "text",
-        template=options["template"],
-        separator=options["separator"],
-        separator_newlines=options.get("separator_newlines", "keep"),
-        split=manifest.source.get("split"),
-        config=manifest.source.get("config"),
-        revision=manifest.source.get("revision"),
-        on_error=manifest.source["on_error"],
-    )
-    pins = tuple(Pin(**pin) for pin in manifest.source.get("hub", ()))
-    source = replace(source, inputs=tuple(manifest.source["inputs"]), pins=pins)
-    return without_own_files(source, folder, cache=folder.parent.parent)  # a store in the cache is two levels below it
 
 
 class RepairDestination(FolderDestination):

@@ -207,7 +207,7 @@ class Store:
     @cached_property
     def splits(self) -> dict[str, list[str]]:
         """The input files of each split, by their names and folders (see `tokenmill.split_names`). Reads sources.json."""
-        split, files = self.manifest.source.get("split"), self._sources.files
+        split, files = self.manifest.source.get("split"), self.sources.files
         return files_by_split(files) if split is None else {split: list(dict.fromkeys(files))}
 
     @cached_property
@@ -367,7 +367,7 @@ class Store:
 
     def pieces(self, shard: int) -> list[dict[str, Any]]:
         """The parts of files that one shard was built from: file, first row, rows, documents, skipped rows."""
-        pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
+        pieces, names = self.receipt_of(shard)["pieces"], self.sources.names(shard)
         if len(pieces) != len(names):
             raise CorruptError(
                 f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]}; {repair_hint(self.path)}"
@@ -381,7 +381,8 @@ class Store:
         return located
 
     @cached_property
-    def _sources(self) -> Sources:
+    def sources(self) -> Sources:
+        """The input files that the store was built from, by shard. Reads sources.json."""
         is_there = self.sources_path.exists()
         return read_sources(self.sources_path if is_there else side_file(self.path, self.manifest, SOURCES))
 
