@@ -152,9 +152,9 @@ class RunOptions(Options):
     ] = None
     rehash: Annotated[bool, Help("compare input files by content, not by size and dates")] = False
     force: Annotated[bool, Help("rebuild everything")] = False
-    dashboard: Annotated[
-        bool, Help("show the build on a web page of this machine (pip install 'tokenmill[dash]')")
-    ] = False
+    dashboard: Annotated[bool, Help("show the build on a web page of this machine (pip install 'tokenmill[dash]')")] = (
+        False
+    )
     progress: Annotated[
         Literal["auto", "bar", "plain", "quiet", "verbose"] | Callable[[Any], None] | None,
         Help("what is shown while a build runs", "auto"),

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tokenmill import events
-from tokenmill.building.live_panel import LivePanel, what_limits
+from tokenmill.building.live_panel import LivePanel
 from tokenmill.formatting import in_short
 
 PROGRESS = events.Progress(
@@ -86,18 +86,6 @@ def test_many_workers(shown):
 def test_a_stream_has_no_end_in_sight(shown):
     lines = shown(replace(PROGRESS, total_source_bytes=0, shards=0, eta_seconds=None), [], total=0)
     assert lines[0].rstrip().endswith("600.0 MB, 12 s")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        ({"encode": 0.7, "parse": 0.1, "read": 0.2}, "CPU-bound: 80% of the time is parsing and encoding"),
-        ({"encode": 0.2, "write": 0.5, "sync": 0.3}, "disk-bound: 80% of the time is reading and writing"),
-        ({}, ""),
-    ],
-)
-def test_what_limits_a_build(seconds, said):
-    assert what_limits([shard(1, **seconds)]) == said
 
 
 def test_it_leaves_nothing_behind(monkeypatch):

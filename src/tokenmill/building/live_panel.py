@@ -8,12 +8,10 @@ from typing import Any
 
 from tokenmill import events
 from tokenmill.formatting import human, human_time, some
+from tokenmill.watching.panel import what_limits
 
 MOST_WORKERS = 8  # that have a line each
 RECENT_SHARDS = 8  # of a worker, that its rate and its stages are taken from
-BOUND_SHARE = (
-    0.5  # of the time of the workers in one stage or group of stages, before it is named as what limits the build
-)
 _STAGES = {"read": "reading", "parse": "parsing", "encode": "encoding", "write": "writing", "sync": "syncing"}
 
 
@@ -88,7 +86,7 @@ class LivePanel:
         ]
         memory = f"memory {human(progress.memory_bytes)} of {human(progress.memory_budget)}"
         recent = [shard for worker in self._workers.values() for shard in worker.recent]
-        lines = ["   ".join(rates), "   ".join([memory, *([what_limits(recent)] if recent else [])])]
+        lines = ["   ".join(rates), "   ".join([memory, *([what_limits(_stage_shares(recent))] if recent else [])])]
         for pid, worker in list(self._workers.items())[:MOST_WORKERS] if len(self._workers) > 1 else []:
             lines.append(
                 f"worker {pid}   {some(worker.shards, 'shard')}   {human(worker.rate())}/s   {_shares(worker.recent)}"
@@ -96,19 +94,6 @@ class LivePanel:
         if len(self._workers) > MOST_WORKERS:
             lines.append(f"and {some(len(self._workers) - MOST_WORKERS, 'more worker')}")
         return lines
-
-
-def what_limits(shards: list[events.ShardDone]) -> str:
-    """Whether the processor or the disk limits a build, judged by where the workers spent their time."""
-    shares = _stage_shares(shards)
-    disk = shares["read"] + shares["write"] + shares["sync"]
-    cpu = shares["encode"] + shares["parse"]
-    if max(disk, cpu) < BOUND_SHARE:
-        return ""
-    what, share = ("disk-bound", disk) if disk > cpu else ("CPU-bound", cpu)
-    return (
-        f"{what}: {100 * share:.0f}% of the time is {'reading and writing' if disk > cpu else 'parsing and encoding'}"
-    )
 
 
 def _stage_shares(shards: Any) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from tokenmill.reading.files import STDIN
 
 if TYPE_CHECKING:
     from tokenmill.building.live_panel import LivePanel
+    from tokenmill.building.notebook_panel import NotebookPanel
 
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
@@ -30,10 +30,13 @@ class Terminal:
     """Shows events on standard error. `mode` is one of MODES."""
 
     def __init__(self, mode: str) -> None:
-        # In a notebook, the live view needs ipywidgets.
-        in_notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
-        is_interactive = sys.stderr.isatty() or in_notebook
-        self.mode = ("bar" if is_interactive else "plain") if mode == "auto" else mode
+        in_notebook = "ipykernel" in sys.modules
+        self.mode = ("bar" if sys.stderr.isatty() or in_notebook else "plain") if mode == "auto" else mode
+        self._notebook: NotebookPanel | None = None
+        if in_notebook and self.mode == "bar":
+            from tokenmill.building.notebook_panel import NotebookPanel
+
+            self._notebook = NotebookPanel()
         self._panel: LivePanel | None = None
         self._console: Any = None
         self._shown_at = time.monotonic()
@@ -43,6 +46,8 @@ class Terminal:
     def __call__(self, event: Event) -> None:
         if self.mode == "quiet":
             return
+        if self._notebook is not None:
+            self._notebook(event)
         if isinstance(event, events.Started):
             self._start(event)
         elif isinstance(event, events.Progress):
@@ -90,7 +95,7 @@ class Terminal:
 
     def _start(self, event: events.Started) -> None:
         self._shown_at = time.monotonic()
-        if self.mode == "bar":
+        if self.mode == "bar" and self._notebook is None:
             from rich.console import Console
 
             from tokenmill.building.live_panel import LivePanel
@@ -102,7 +107,7 @@ class Terminal:
         self._progress = event
         if self._panel is not None:
             self._panel.show(event)
-        elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
+        elif self._notebook is None and time.monotonic() - self._shown_at > PLAIN_SECONDS:
             self._shown_at = time.monotonic()
             self._print(message(event))
 

@@ -24,7 +24,10 @@ def add(commands: Any) -> None:
         " Needs pip install 'tokenmill[dash]'.",
     )
     command.add_argument(
-        "store", nargs="?", metavar="STORE_OR_CACHE", help="folder of a store or of a cache, or the URL of a store (the cache)"
+        "store",
+        nargs="?",
+        metavar="STORE_OR_CACHE",
+        help="folder of a store or of a cache, or the URL of a store (the cache)",
     )
     command.add_argument("--port", type=count, metavar="N", help="port to listen at (the first free one from 8321 on)")
     command.add_argument(

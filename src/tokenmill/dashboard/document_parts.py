@@ -74,10 +74,10 @@ def _document(inspection: Inspection, store: str, document: int, first: int, mar
     place = whole.locate(document)
     last = min(first + TOKENS, len(ids))
     links = [
-        *([link("← document before", "documents", store, document=document - 1)] if document else []),
-        *([link("tokens before", "documents", store, **{"document": document, "from": first - TOKENS})] if first else []),
-        *([link("more tokens", "documents", store, **{"document": document, "from": last})] if last < len(ids) else []),
-        *([link("next document →", "documents", store, document=document + 1)] if document + 1 < len(whole) else []),
+        *([_to("← document before", store, document - 1)] if document else []),
+        *([_to("tokens before", store, document, first - TOKENS)] if first else []),
+        *([_to("more tokens", store, document, last)] if last < len(ids) else []),
+        *([_to("next document →", store, document + 1)] if document + 1 < len(whole) else []),
     ]
     heading = f"Document {document:,} of {len(whole):,}"
     shown = "" if last - first == len(ids) else f", {first:,} to {last:,} shown"
@@ -96,6 +96,11 @@ def _document(inspection: Inspection, store: str, document: int, first: int, mar
             tag("nav", links, class_="pages", aria_label="documents"),
         ]
     )
+
+
+def _to(text: str, store: str, document: int, first: int = 0) -> Markup:
+    query: dict[str, Any] = {"from": first} if first else {}
+    return link(text, "documents", store, document=document, **query)
 
 
 def _coloured(inspection: Inspection, ids: Any, first: int, last: int, marked: int | None) -> Iterator[Markup]:

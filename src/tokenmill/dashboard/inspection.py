@@ -236,6 +236,6 @@ def _part(store: Store, documents: int) -> Store:
 
 def _with_shards(manifest: Manifest, shards: list[int]) -> Manifest:
     names = ("shard_ids", "shard_documents", "shard_tokens", "row_starts", "receipts")
-    lists = {name: [getattr(manifest, name)[shard] for shard in shards] for name in names}
-    totals = {"documents": sum(lists["shard_documents"]), "tokens": sum(lists["shard_tokens"])}
-    return replace(manifest, **lists, **totals)
+    changed: dict[str, Any] = {name: [getattr(manifest, name)[shard] for shard in shards] for name in names}
+    changed |= {"documents": sum(changed["shard_documents"]), "tokens": sum(changed["shard_tokens"])}
+    return replace(manifest, **changed)

@@ -1,7 +1,7 @@
 """Who may ask: requests that a page of another site could make are refused, and other machines need a token.
 
-The server reads, and changes nothing; but what it reads may be private. A page of another site can make a browser send requests to
-this machine, by its name, or by a name of its own that resolves to this machine. So the `Host` of every request must be a
+The server reads, and changes nothing; but what it reads may be private. A page of another site can make a browser send requests
+to this machine, by its name, or by a name of its own that resolves to this machine. So the `Host` of every request must be a
 name of this machine, an `Origin` must be that of the page itself, and no answer may be used by another site.
 """
 

@@ -37,7 +37,9 @@ def link(text: str, part: str, store: str, class_: str = "", **query: Any) -> Ma
     return tag("a", text, href=f"#{part}?{urlencode(given)}", class_=class_ or None)
 
 
-def table(caption: str, heads: Sequence[str | Markup], rows: Sequence[Sequence[str | Markup]], numbers: int = 0) -> Markup:
+def table(
+    caption: str, heads: Sequence[str | Markup], rows: Sequence[Sequence[str | Markup]], numbers: int = 0
+) -> Markup:
     """A table. The last `numbers` columns are numbers."""
     last = len(heads) - numbers
     head = [tag("th", each, scope="col", class_="number" if i >= last else None) for i, each in enumerate(heads)]
@@ -60,7 +62,11 @@ def tokens_part(inspection: Inspection) -> Markup:
         f"Tokens per document (a column for each power of two{looked})", bars[first:], f"documents by tokens: {words}"
     )
     found = inspection.frequencies(TOP_TOKENS)
-    part = "" if found.looked_at == store.num_tokens else f", counted in {found.looked_at:,} of {store.num_tokens:,} tokens"
+    part = (
+        ""
+        if found.looked_at == store.num_tokens
+        else f", counted in {found.looked_at:,} of {store.num_tokens:,} tokens"
+    )
     most = found.counts[0][1] if found.counts else 1
     rows = [
         [
@@ -126,7 +132,9 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
 
 
 def _file_row(counts: FileCounts, store: str) -> list[str | Markup]:
-    name = link(counts.file, "documents", store, document=counts.first) if counts.documents else tag("span", counts.file)
+    name = (
+        link(counts.file, "documents", store, document=counts.first) if counts.documents else tag("span", counts.file)
+    )
     ratio = f"{counts.bytes_per_token:.2f}"
     return [name, f"{counts.documents:,}", f"{counts.tokens:,}", ratio, f"{counts.quarantined:,}"]
 
@@ -185,7 +193,9 @@ def row_part(inspection: Inspection, number: int) -> Markup:
         row = source_row(inspection.store, entry["file"], entry["row"])
     except TokenmillError as error:
         return tag("p", str(error), class_="error")
-    return joined([tag("pre", row.text, tabindex=0), *([tag("p", "... cut off here", class_="quiet")] if row.is_cut else [])])
+    return joined(
+        [tag("pre", row.text, tabindex=0), *([tag("p", "... cut off here", class_="quiet")] if row.is_cut else [])]
+    )
 
 
 def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup:
@@ -218,7 +228,9 @@ def _packed_row(packed: Packed) -> list[str | Markup]:
     figures = {name: getattr(stats, name) for name in ("rows", "padding", "truncated", "dropped", "repeated")}
     data: dict[str, Any] = {f"data_{name}": value for name, value in figures.items()}
     return [
-        tag("span", packed.name, data_strategy=packed.name, data_positions=stats.positions, data_fill=stats.fill, **data),
+        tag(
+            "span", packed.name, data_strategy=packed.name, data_positions=stats.positions, data_fill=stats.fill, **data
+        ),
         stacked(parts, f"{fill} full"),
         f"{stats.rows:,}",
         percent(stats.padding, stats.positions),
@@ -240,7 +252,11 @@ def packing_form(seq_len: int) -> Markup:
             "Positions per row ",
             tag("input", type="range", name="power", min=low, max=high, step=0.125, value=at, data_packing=True),
         ),
-        tag("label", tag("span", "exactly ", class_="quiet"), tag("input", type="number", name="seq_len", min=1, value=seq_len)),
+        tag(
+            "label",
+            tag("span", "exactly ", class_="quiet"),
+            tag("input", type="number", name="seq_len", min=1, value=seq_len),
+        ),
         class_="ask",
         data_part="packing",
     )

@@ -64,8 +64,20 @@ class Watched:
         with self._lock:
             version = self._version()
             if self._inspection is None or version != self._manifest:
-                self._inspection, self._manifest = Inspection(_opened(self.folder)), version
+                try:
+                    opened = _opened(self.folder)
+                except StoreError:
+                    self._explain_if_running()
+                    raise
+                self._inspection, self._manifest = Inspection(opened), version
             return self._inspection
+
+    def _explain_if_running(self) -> None:
+        """Raise StoreError if there is no store yet because it is being built."""
+        self.update()
+        run = self.history.run
+        if run is None or (not run.is_over and self.is_alive is not False):
+            raise StoreError("The store is being built. This is shown when it is finished.")
 
 
 def _opened(folder: Path) -> Store:

@@ -68,9 +68,7 @@ def compare(
     for strategy, own in variants:
         accepted = {option: value for option, value in given.items() if _takes(strategy, option, given)}
         left_out = tuple(option for option in given if option not in accepted)
-        packed.append(
-            measure(store, seq_len, strategy, accepted | own, left_out, split=split, keep_plan=keep_plans)
-        )
+        packed.append(measure(store, seq_len, strategy, accepted | own, left_out, split=split, keep_plan=keep_plans))
     return packed
 
 

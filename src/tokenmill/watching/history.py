@@ -195,7 +195,9 @@ class History:
         self._note(run, record, f"worker {record['pid']} made no progress for {record['seconds']:.0f} s{at}{then}")
 
     def _document_crashed(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"document {record['document']} of task {record['task']} crashed the engine: quarantined")
+        self._note(
+            run, record, f"document {record['document']} of task {record['task']} crashed the engine: quarantined"
+        )
 
     def _large_document(self, run: Run, record: Record) -> None:
         self._note(run, record, record["message"])
@@ -269,4 +271,6 @@ def _merged_bars(first: Bar, second: Bar | None = None) -> Bar:
 
 def _outline(run: Run) -> Run:
     """What is kept of an earlier run."""
-    return Run(run.id, run.began, run.last, planned=run.planned, progress=run.progress, end=run.end, explained=run.explained)
+    return Run(
+        run.id, run.began, run.last, planned=run.planned, progress=run.progress, end=run.end, explained=run.explained
+    )

@@ -91,10 +91,10 @@ def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
     percent = "" if share is None else f"{100 * share:.0f}%"
     return joined(
         [
+            tag("p", tag("strong", state, class_=f"state {state}"), " ", tag("span", sentence), class_="status-line"),
             tag(
-                "p", tag("strong", state, class_=f"state {state}"), " ", tag("span", sentence), class_="status-line"
+                "div", meter(share or 0.0, f"{percent} done"), tag("strong", percent), class_="whole", data_share=share
             ),
-            tag("div", meter(share or 0.0, f"{percent} done"), tag("strong", percent), class_="whole", data_share=share),
             tag("p", f"begun {began}", " · " if plan else "", plan, class_="quiet"),
             *([tag("p", "Built because: ", "; ".join(run.explained), class_="quiet")] if run.explained else []),
         ]
@@ -108,7 +108,7 @@ def _figures(run: Run) -> Markup:
     documents = end["documents"] if is_finished else progress.get("documents", 0)
     tokens = end["tokens"] if is_finished else progress.get("tokens", 0)
     quarantined = sum(end.get("quarantined", {}).values()) if is_finished else progress.get("quarantined", 0)
-    failed = end.get("failed_files", progress.get("failed_files", len(run.failed)))
+    failed: int = end["failed_files"] if "failed_files" in end else progress.get("failed_files", len(run.failed))
     shards, all_shards = progress.get("shards_done", run.shards), progress.get("shards", 0)
     of_all = f" of {all_shards:,}" if all_shards else ""
     text_bytes, seconds = progress.get("text_bytes", 0), progress.get("seconds", 0.0)
