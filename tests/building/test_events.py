@@ -336,7 +336,7 @@ def test_a_full_disk_does_not_hide_the_error(tmp_path, heard, monkeypatch):
 
     with pytest.raises(BuildError, match=r"events\.jsonl: No space left"):
         plan()
-    assert [event.name for event in heard] == ["started", "progress", "stopped"]
+    assert [event.name for event in heard] == ["begun", "started", "progress", "stopped"]
 
 
 def test_an_interrupted_repair_of_the_log_loses_nothing(tmp_path, monkeypatch):

@@ -135,6 +135,7 @@ def test_a_file_that_is_gone(small, tmp_path):
     with pytest.raises(InputError, match=r"a\[1\]\.jsonl is gone"):
         source_row(small, str(path), 2)
     assert source_row(small, str(tmp_path / "b.jsonl"), 2).text == "{bad"
+    assert small.input_files == [str(path), str(tmp_path / "b.jsonl")]
 
 
 def test_a_file_that_has_changed(small, tmp_path):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from importlib.resources import files
 from typing import Any
 
 from tokenmill import events
 from tokenmill.events import Event
 from tokenmill.watching.history import History
 from tokenmill.watching.markup import Markup, joined, tag
-from tokenmill.watching.panel import sections
+from tokenmill.watching.panel import sections, style
 
 DRAWN_AT = (events.Started, events.Progress, events.Finished, events.SliceDone, events.Stopped)
 
@@ -39,5 +38,9 @@ class NotebookPanel:
 
 def panel_html(history: History) -> str:
     """The whole panel with its style, as one piece of HTML."""
-    style = Markup((files("tokenmill.watching") / "panel.css").read_text("utf-8"))
-    return tag("div", tag("style", style), joined(sections(history, is_alive=True).values()), class_="tokenmill-panel")
+    return tag(
+        "div",
+        tag("style", Markup(style())),
+        joined(sections(history, is_alive=True).values()),
+        class_="tokenmill-panel",
+    )

@@ -41,7 +41,7 @@ def source_row(store: Store, file: str, row: int) -> RawRow:
     """
     if "import" in store.manifest.source:
         raise StoreError(f"{store.name} was imported as tokens, and not built from text")
-    if file not in store.sources.files:
+    if file not in store.input_files:
         raise UsageError(f"{store.name} was not built from a file {file!r}")
     if file.startswith("<"):
         raise StoreError(f"{store.name} was built from text that is not in files ({file}), and has not kept it")

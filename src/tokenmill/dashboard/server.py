@@ -33,7 +33,7 @@ from tokenmill.dashboard.store_parts import (
 from tokenmill.dashboard.watched import Cache, Library, Watched
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.watching.markup import Markup, joined, tag
-from tokenmill.watching.panel import sections
+from tokenmill.watching.panel import sections, style
 
 POLL_SECONDS = 0.5  # between two looks at the log
 ALIVE_SECONDS = 10.0  # between two signs of life to a page
@@ -167,9 +167,7 @@ PARTS: dict[str, Part] = {
 
 
 def _resource(name: str) -> str:
-    package = "tokenmill.watching" if name == "panel.css" else "tokenmill.dashboard"
-    folder = files(package) if name == "panel.css" else files(package) / "page"
-    return (folder / name).read_text("utf-8")
+    return style() if name == "panel.css" else (files("tokenmill.dashboard") / "page" / name).read_text("utf-8")
 
 
 def server_of(dashboard: Dashboard, host: str, token: str | None = None) -> uvicorn.Server:

@@ -204,10 +204,15 @@ class Store:
     def tokenizer(self) -> StoredTokenizer:
         return stored_tokenizer(self.path, self.manifest)
 
+    @property
+    def input_files(self) -> list[str]:
+        """The files that the store was built from, in order, as `locate` and `quarantine` name them. Reads sources.json."""
+        return list(dict.fromkeys(self._sources.files))
+
     @cached_property
     def splits(self) -> dict[str, list[str]]:
         """The input files of each split, by their names and folders (see `tokenmill.split_names`). Reads sources.json."""
-        split, files = self.manifest.source.get("split"), self.sources.files
+        split, files = self.manifest.source.get("split"), self._sources.files
         return files_by_split(files) if split is None else {split: list(dict.fromkeys(files))}
 
     @cached_property
@@ -367,7 +372,7 @@ class Store:
 
     def pieces(self, shard: int) -> list[dict[str, Any]]:
         """The parts of files that one shard was built from: file, first row, rows, documents, skipped rows."""
-        pieces, names = self.receipt_of(shard)["pieces"], self.sources.names(shard)
+        pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
         if len(pieces) != len(names):
             raise CorruptError(
                 f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]}; {repair_hint(self.path)}"
@@ -381,8 +386,7 @@ class Store:
         return located
 
     @cached_property
-    def sources(self) -> Sources:
-        """The input files that the store was built from, by shard. Reads sources.json."""
+    def _sources(self) -> Sources:
         is_there = self.sources_path.exists()
         return read_sources(self.sources_path if is_there else side_file(self.path, self.manifest, SOURCES))
 

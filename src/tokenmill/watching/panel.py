@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 
 from tokenmill.formatting import human, human_time, some
@@ -37,6 +38,11 @@ def sections(history: History, *, is_alive: bool | None = None, now: float | Non
         "workers": _workers(run, now, is_alive=is_alive),
         "problems": _problems(run),
     }
+
+
+def style() -> str:
+    """The style sheet of the panel."""
+    return (files("tokenmill.watching") / "panel.css").read_text("utf-8")
 
 
 def state_of(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, str]:
