@@ -207,7 +207,7 @@ def test_built_again_it_is_up_to_date(corpus, built, tokenizer_path, workers):
     before, told = stamps(built), []
     store = build(corpus, tokenizer_path, built, workers=workers, progress=told.append)
     assert stamps(built) == before
-    assert [event.name for event in told if event.name != "comparing"] == ["up_to_date"]
+    assert [event.name for event in told if event.name != "comparing"] == ["begun", "up_to_date"]
     assert store.fingerprint == tm.open(built).fingerprint
 
 
@@ -698,11 +698,11 @@ def test_events(corpus, tokenizer_path, tmp_path, workers):
     store = build(corpus, tokenizer_path, tmp_path / "store", workers=workers, progress=told.append)
     logged = list(read_lines(tmp_path / "store/events.jsonl"))
     names = [event["event"] for event in logged]
-    assert names[:2] == ["planned", "started"]
+    assert names[:3] == ["begun", "planned", "started"]
     assert names[-1] == "finished"
     assert sorted(event["id"] for event in logged if event["event"] == "shard_done") == sorted(store.manifest.shard_ids)
     assert [event.name for event in told] == names
-    plan, last, finished = told[0], told[-2], told[-1]
+    plan, last, finished = told[1], told[-2], told[-1]
     assert last.name == "progress"
     assert (last.tokens, last.documents) == (store.num_tokens, len(store))
     assert last.source_bytes == last.total_source_bytes == store.manifest.source_bytes

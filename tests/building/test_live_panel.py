@@ -68,7 +68,7 @@ def test_a_build_with_two_workers(shown):
     assert lines[0].startswith("━━━")
     assert lines[0].rstrip().endswith("60% of 1.0 GB, 8 s left")
     assert lines[1].startswith("1 file failed   49.0 MB/s of text   12.5 Mtok/s   123,456 documents   19 of")
-    assert lines[2].startswith("memory 838.9 MB of 4.3 GB   CPU-bound: 92% of the time is parsing and encoding")
+    assert lines[2].startswith("memory 838.9 MB of 4.3 GB   CPU-bound: 92% of the time in encode")
     assert lines[3].strip() == "worker 4711   2 shards   91.4 MB/s   86% encoding, 14% reading"
     assert lines[4].strip() == "worker 4712   1 shard   64.0 MB/s   100% encoding"
 

@@ -13,7 +13,6 @@ MOST_LANES = 64  # workers with a lane of their own
 MOST_NOTES = 200
 MOST_FAILED = 1000
 MOST_RUNS = 50
-ENDS = ("finished", "stopped", "up_to_date", "slice_done")
 
 Record = dict[str, Any]
 
@@ -70,6 +69,7 @@ class Run:
     started: float | None = None  # when encoding began
     progress: Record | None = None  # the last one
     end: Record | None = None  # finished, stopped, up_to_date or slice_done
+    checked: float | None = None  # when a later build found that there was nothing to do
     explained: list[str] = field(default_factory=list)  # why there was something to build
     points: list[Point] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)
@@ -90,10 +90,11 @@ class Run:
 
 
 class History:
-    """The builds of a store. Only the last one is kept in detail; of those before, how they ended."""
+    """The builds of a store. Only the last that had something to do is kept in detail; of those before, how they ended."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
+        self._before: Run | None = None  # the one before that
         self.earlier: deque[Run] = deque(maxlen=MOST_RUNS)
         self._failed: set[str] = set()
 
@@ -112,7 +113,7 @@ class History:
         if self.run is None or self.run.id != name:
             if self.run is not None:
                 self.earlier.append(_outline(self.run))
-            self.run, self._failed = Run(name, time), set()
+            self._before, self.run, self._failed = self.run, Run(name, time), set()
         return self.run
 
     def _begun(self, run: Run, record: Record) -> None:
@@ -214,6 +215,14 @@ class History:
     def _ended(self, run: Run, record: Record) -> None:
         run.end = record
 
+    def _up_to_date(self, run: Run, record: Record) -> None:
+        """A build that found nothing to do says less than the one before it, which stays."""
+        run.end = record
+        if self._before is not None and run.started is None:
+            self.run, self._before = self._before, None
+            self.run.checked = record["time"]
+            self.earlier.pop()
+
     def _note(self, run: Run, record: Record, text: str) -> None:
         run.notes.append((record["time"], text))
 
@@ -240,7 +249,8 @@ _TAKERS = {
     "waiting": History._waiting,
     "engine_trial": History._engine_trial,
     "downloading": History._downloading,
-    **dict.fromkeys(ENDS, History._ended),
+    "up_to_date": History._up_to_date,
+    **dict.fromkeys(("finished", "stopped", "slice_done"), History._ended),
 }
 
 

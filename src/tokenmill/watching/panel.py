@@ -91,7 +91,7 @@ def share_done(run: Run) -> float | None:
 def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
     state, sentence = state_of(run, now, is_alive=is_alive)
     share = share_done(run)
-    began = datetime.fromtimestamp(run.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    began = _date(run.began)
     planned = run.planned
     plan = f"{planned['tokenizer']} by {planned['engine']}; {planned['workers']}" if planned is not None else ""
     percent = "" if share is None else f"{100 * share:.0f}%"
@@ -101,10 +101,18 @@ def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
             tag(
                 "div", meter(share or 0.0, f"{percent} done"), tag("strong", percent), class_="whole", data_share=share
             ),
-            tag("p", f"begun {began}", " · " if plan else "", plan, class_="quiet"),
+            tag("p", f"begun {began}", " · " if plan else "", plan, _checked(run), class_="quiet"),
             *([tag("p", "Built because: ", "; ".join(run.explained), class_="quiet")] if run.explained else []),
         ]
     )
+
+
+def _date(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _checked(run: Run) -> str:
+    return f" · found up to date {_date(run.checked)}" if run.checked is not None else ""
 
 
 def _figures(run: Run) -> Markup:

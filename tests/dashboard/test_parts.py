@@ -1,0 +1,248 @@
+"""The parts of the page: what each shows, compared with the library itself."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from build_helpers import CachedBuilds, wait_until, write_jsonl
+from dashboard_client import EVIL, serving
+
+import tokenmill as tm
+from tokenmill.dashboard.document_parts import token_texts
+from tokenmill.dashboard.inspection import Inspection, spread
+from tokenmill.dashboard.watched import library_at
+from tokenmill.errors import StoreError, UsageError
+from tokenmill.io.checked_lines import CheckedLines
+from tokenmill.store.facts import info
+
+
+@pytest.fixture(scope="module")
+def store(shown_store) -> tm.Store:
+    with pytest.warns(UserWarning, match="not complete"):
+        return tm.open(shown_store)
+
+
+def text_of(part: str) -> str:
+    """What a reader sees."""
+    return html.unescape(re.sub(r"<[^>]+>", "", part))
+
+
+# A store.
+
+
+def test_the_stream_begins_with_the_whole_panel(client, shown_store):
+    message = json.loads(client.first_event().removeprefix("data: "))
+    facts = info(shown_store)
+    assert f'data-figure="tokens" data-value="{facts["tokens"]}"' in message["figures"]
+    assert f'data-figure="documents" data-value="{facts["documents"]}"' in message["figures"]
+    assert message["name"] == "store"
+    assert message["version"]
+    assert wait_until(lambda: client.dashboard.viewers == 0)
+
+
+def test_facts(client, store):
+    shown = text_of(client.part("facts"))
+    assert store.fingerprint in shown
+    assert "1 input file failed" in shown
+
+
+def test_lengths_and_tokens(client, store):
+    counts = np.bincount(np.concatenate(list(store)))
+    found = re.findall(r"<tr><td>(\d+)</td>.*?<td class=\"number\">([\d,]+)</td>", client.part("tokens"))
+    assert [(int(token), int(count.replace(",", ""))) for token, count in found[:5]] == [
+        (int(token), int(counts[token])) for token in np.argsort(-counts, kind="stable")[:5]
+    ]
+    assert f"{len(store):,} documents" in text_of(client.part("tokens"))
+
+
+def test_files_and_their_bytes_per_token(client, store):
+    inspection = Inspection(store)
+    files = {each.file: each for each in inspection.files()}
+    assert sum(each.tokens for each in files.values()) == store.num_tokens
+    assert sum(each.documents for each in files.values()) == len(store)
+    assert sum(each.quarantined for each in files.values()) == 2
+    for each in files.values():
+        assert store.locate(each.first).file == each.file
+        tokens = sum(len(ids) for i, ids in enumerate(store) if store.locate(i).file == each.file)
+        assert each.tokens == tokens
+    part = client.part("files", search="b <", sort="file")
+    assert "1 to 1 of 1 file" in part
+    assert "<i>" not in part
+    assert f"{next(each for each in files.values() if '<' in each.file).bytes_per_token:.2f}" in part
+    assert "No file" in client.part("files", search="nothing like that")
+
+
+def test_lists_have_pages(client, monkeypatch):
+    monkeypatch.setattr("tokenmill.dashboard.store_parts.PAGE", 2)
+    first = client.part("files", sort="file")
+    assert "1 to 2 of 3 files" in first
+    assert "first=2" in first
+    assert "before" not in text_of(first)
+    assert "3 to 3 of 3 files" in client.part("files", sort="file", first=2)
+
+
+@pytest.mark.parametrize("seq_len", [1, 7, 64, 2048])
+def test_packing_is_what_pack_says(client, store, seq_len):
+    part = client.part("packing", seq_len=seq_len, only=1)
+    found = {}
+    for span in re.findall(r"<span data-strategy=[^>]+>", part):
+        values = dict(re.findall(r'data-([\w-]+)="([^"]*)"', span))
+        name = values.pop("strategy")
+        found[name] = {figure: float(value) for figure, value in values.items()}
+    variants = {
+        "concat": {},
+        "concat, row_start document": {"row_start": "document"},
+        "best_fit": {},
+        "pad": {},
+        "pad, long_docs truncate": {"long_docs": "truncate"},
+        f"windows, overlap {seq_len // 4}": {"overlap": seq_len // 4},
+    }
+    assert set(found) == set(variants)
+    for name, options in variants.items():
+        stats = tm.pack(store, seq_len, strategy=name.split(",")[0], **options).stats
+        assert found[name] == {figure: pytest.approx(float(stats[figure])) for figure in found[name]}, name
+
+
+def test_packing_of_a_large_store_is_estimated_from_a_part(store, monkeypatch):
+    monkeypatch.setattr("tokenmill.dashboard.inspection.QUICK_DOCUMENTS", 100)
+    inspection = Inspection(store)
+    packed, documents = inspection.packed(64, quick=True)
+    assert 0 < documents <= 150 < len(store)
+    assert packed[0].stats.documents == documents
+    exact, whole = inspection.packed(64, quick=False)
+    assert whole == len(store)
+    assert exact[0].stats == tm.pack(store, 64).stats
+    assert not (store.path / "plans").exists() or not list((store.path / "plans").glob("*-64*"))
+
+
+def test_spread_is_even():
+    assert spread(3, 5) == [0, 1, 2]
+    assert spread(10, 5) == [0, 2, 4, 6, 8]
+
+
+# Quarantine.
+
+
+def test_quarantined_rows_with_their_text(client):
+    part = client.part("quarantine")
+    assert EVIL not in part
+    assert "1 to 2 of 2 quarantined documents" in part
+    assert "d.parquet" in part  # the file that failed
+    entries = re.findall(r'data-row="(\d+)"', part)
+    texts = [text_of(client.part("row", entry=entry)) for entry in entries]
+    assert texts == [EVIL, '{"text": 5}']
+    assert EVIL not in client.part("row", entry=entries[0])
+    assert "no such entry" in client.part("row", entry=99)
+    assert "1 to 1 of 1 quarantined document" in client.part("quarantine", reason="bad json")
+
+
+def test_a_source_that_is_gone_is_said(tmp_path, tokenizer_path):
+    (tmp_path / "c.jsonl").write_text('{"text": "good"}\nnot json\n', "utf-8")
+    tm.build(tmp_path / "c.jsonl", tokenizer_path, tmp_path / "store", workers=0, progress="quiet", engine="reference")
+    (tmp_path / "c.jsonl").unlink()
+    with serving(library_at(str(tmp_path / "store"))) as asked:
+        assert "is gone" in text_of(asked.part("row", entry=0))
+
+
+# Documents.
+
+
+def test_a_document_with_its_tokens(client, store):
+    part = client.part("documents", document=8)
+    place = store.locate(8)
+    assert f"{place.file}, row {place.row}" in text_of(part)
+    spans = re.findall(r'<span class="token t\d"[^>]*>(.*?)</span>', part, re.DOTALL)
+    text = "".join(html.unescape(span).replace("⏎\n", "\n") for span in spans)
+    assert text.removesuffix("<|endoftext|>") == store.text(8)
+    assert EVIL not in client.part("documents", document=7)
+    assert "The store has" in text_of(client.part("documents", document=10**9))
+
+
+def test_tokens_of_a_character_are_shown_together(store):
+    shown = list(token_texts(Inspection(store).tokenizer, store[8], 0, len(store[8])))
+    assert [token for each in shown for token in each.ids] == store[8].tolist()
+    assert "".join(each.text for each in shown).removesuffix("<|endoftext|>") == store.text(8)
+    assert any(len(each.ids) > 1 for each in shown)
+
+
+def test_a_position_leads_to_its_document(client, store):
+    position = int(store.stream_ends[4]) + 3
+    part = client.part("documents", token=position)
+    assert f"Token {position:,} of the store is token 3 of document 5." in part
+    assert part.count("token t3 marked") + part.count(" marked") >= 1
+    assert "The store has" in client.part("documents", token=store.num_tokens)
+
+
+def test_search_finds_documents_and_goes_on(client, store, monkeypatch):
+    part = client.part("documents", search="NEEDLE in a hay")
+    number = next(i for i in range(len(store)) if "needle" in store.text(i))
+    assert f"document {number:,}" in text_of(part)
+    assert "<mark>needle in a hay</mark>" in part
+    inspection = Inspection(store)
+    wanted = [i for i in range(len(store)) if "document 4" in store.text(i)]
+    monkeypatch.setattr("tokenmill.dashboard.inspection.SEARCH_TOKENS", 50)
+    found, first = [], 0
+    while first < len(store):
+        some, first = inspection.search("document 4", first, 3)
+        found += [each.document for each in some]
+    assert found == wanted
+    assert inspection.search("not there at all", 0, 3) == ([], len(store))
+    assert EVIL not in client.part("documents", search="alert(")
+
+
+# Places.
+
+
+def test_a_running_build_has_no_store_yet(tmp_path, shown_store):
+    lines = CheckedLines(tmp_path / "events.jsonl")
+    lines.append({"event": "begun", "time": 1.0, "run": "r", "folder": str(tmp_path), "pid": 1, "host": "elsewhere"})
+    lines.close()
+    with serving(library_at(str(tmp_path))) as asked:
+        answer = asked.get("/part/facts")
+        assert (answer.status, "is being built" in answer.text) == (404, True)
+        shutil.copytree(shown_store, tmp_path, dirs_exist_ok=True)
+        assert asked.get("/part/facts").status == 200
+
+
+@pytest.mark.parametrize("name", ["nothing", "file", "empty"])
+def test_other_places_are_refused(tmp_path, name):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="is not a store or a cache"):
+        library_at(str(tmp_path / name))
+
+
+def test_a_cache_lists_its_stores_and_why_they_were_built(tmp_path, tokenizer_path):
+    build = CachedBuilds(tmp_path / "cache", tokenizer_path)
+    source = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    first = build(source)
+    write_jsonl(tmp_path / "a.jsonl", ["one", "two", "three"])
+    second = build(source)
+    with serving(library_at(str(tmp_path / "cache"))) as asked:
+        part = text_of(asked.part("cache"))
+        assert "2 stores in the cache" in part
+        assert first.path.name in part
+        assert second.path.name in part
+        assert re.search(r"Why the last build was needed: .*a\.jsonl", part)
+        assert str(second.num_tokens) in text_of(asked.part("facts", store=second.path.name))
+        assert asked.get("/part/facts?store=nothing").status == 404
+        assert asked.get("/part/facts?store=..").status == 404
+        assert asked.get("/part/facts").status == 404
+        assert f'store="{first.path.name}"' in asked.get("/metrics").text
+
+
+def test_a_cached_build_is_found_where_it_is_moved(tmp_path, tokenizer_path):
+    build = CachedBuilds(tmp_path / "cache", tokenizer_path)
+    store = build(write_jsonl(tmp_path / "a.jsonl", ["one", "two"]))
+    library = library_at(str(tmp_path / "cache"))
+    entry = library.get(build.entries[0].name)
+    assert entry.folder == store.path
+    entry.update()
+    assert entry.history.run.end["event"] == "finished"
+    with pytest.raises(StoreError, match="no store"):
+        library.get("../stores")

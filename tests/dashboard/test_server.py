@@ -1,0 +1,296 @@
+"""Who may ask the server, what it answers to others, figures for Prometheus, and the process beside a build."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+from build_helpers import wait_until, write_jsonl
+from dashboard_client import Client, serving
+
+import tokenmill as tm
+from tokenmill.building.dashboard_process import listening_socket, url_of
+from tokenmill.cli import main
+from tokenmill.dashboard.followed_log import FollowedLog, is_alive
+from tokenmill.dashboard.request_checks import is_loopback
+from tokenmill.dashboard.watched import library_at
+from tokenmill.errors import UsageError
+from tokenmill.io.checked_lines import CheckedLines
+
+PATHS = ["/", "/page.js", "/page.css", "/panel.css", "/icon.svg", "/metrics", "/part/facts", "/live"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]
+
+
+# Requests.
+
+
+@pytest.mark.parametrize("path", PATHS[:-1])
+def test_every_answer_has_the_headers(client, path):
+    answer = client.get(path)
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "server" not in answer.headers
+
+
+def test_the_page_loads_nothing_from_elsewhere(client):
+    for path in PATHS[:5]:
+        assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", client.get(path).text), path
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "host", ["example.com", "example.com:8321", "127.0.0.1.example.com", "", "10.0.0.1", "localhost.evil"]
+)
+def test_a_foreign_host_is_refused(client, method, host):
+    answer = client.get("/part/facts", method, Host=host)
+    assert answer.status == 421
+    assert "fingerprint" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]:8321"])
+def test_names_of_this_machine_are_answered(client, host):
+    """With any port: it may be that of a tunnel."""
+    assert client.get("/part/facts", Host=host).status == 200
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("origin", ["http://example.com", "null", "https://127.0.0.1", "http://localhost:1"])
+def test_a_foreign_origin_is_refused(client, method, origin):
+    assert client.get("/part/facts", method, Origin=origin).status == 403
+
+
+def test_its_own_origin_is_answered(client):
+    assert client.get("/part/facts", Origin=f"http://127.0.0.1:{client.port}").status == 200
+
+
+def test_a_request_of_another_site_is_refused_but_a_link_is_not(client):
+    assert client.get("/part/facts", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
+    assert client.get("/part/facts", Sec_Fetch_Site="same-site", Sec_Fetch_Mode="cors").status == 403
+    assert client.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+    assert client.get("/part/facts", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors").status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_it_only_reads(client, method):
+    assert client.get("/part/facts", method).status == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../manifest.json",
+        "/..%2fmanifest.json",
+        "/%2e%2e/manifest.json",
+        "//etc/passwd",
+        "/manifest.json",
+        "/events.jsonl",
+        "/page.html",
+        "/server.py",
+        "/part/../metrics",
+        "/part/..",
+        "/page.js/../../server.py",
+        "/part/__init__",
+        "/live?store=../store",
+        "/part/facts?store=../store",
+        "/part/facts?store=%2Fetc",
+    ],
+)
+def test_no_other_path_is_served(client, path):
+    assert client.get(path).status == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["seq_len=-5", "seq_len=x", "seq_len=99999999999999999999", "seq_len=1&quick", "seq_len=%00"]
+)
+def test_odd_numbers_do_no_harm(client, query):
+    assert client.get(f"/part/packing?{query}").status == 200
+    assert client.get(f"/part/documents?document={query.split('=')[1]}").status == 200
+
+
+# A token, for other machines.
+
+
+@pytest.fixture(scope="module")
+def guarded(shown_store):
+    with serving(library_at(str(shown_store)), token="the-token") as asked:
+        yield asked
+
+
+def test_without_the_token_nothing_is_shown(guarded):
+    for path in PATHS:
+        answer = guarded.get(path)
+        assert answer.status == 401, path
+        assert "the-token" not in answer.text
+    assert guarded.get("/?token=wrong").status == 401
+    assert guarded.get("/metrics", Authorization="Bearer wrong").status == 401
+    assert guarded.get("/metrics", Cookie="tokenmill-dash=wrong").status == 401
+
+
+def test_the_token_becomes_a_cookie(guarded):
+    answer = guarded.get("/?token=the-token")
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert guarded.get("/part/facts", Cookie=cookie.split(";")[0]).status == 200
+    assert guarded.get("/metrics", Authorization="Bearer the-token").status == 200
+    assert guarded.get("/metrics", Authorization="Bearer the-token", Host="192.168.0.7:8321").status == 200
+    assert guarded.get("/metrics", Authorization="Bearer the-token", Host="example.com").status == 421
+
+
+def test_which_addresses_are_this_machine():
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.7", "example.com")))
+
+
+# Figures for Prometheus.
+
+
+def test_metrics(client, shown_store):
+    lines = client.get("/metrics").text.splitlines()
+    store = tm.Store(shown_store, tm.store.manifest.read_manifest(shown_store))
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values['tokenmill_build_running{store="store"}'] == "0"
+    assert values['tokenmill_build_tokens_total{store="store"}'] == str(store.num_tokens)
+    assert values['tokenmill_build_quarantined_by_reason{store="store",reason="bad json"}'] == "1"
+    assert float(values['tokenmill_build_stage_seconds_total{store="store",stage="encode"}']) > 0
+    for line in lines:
+        assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+\{\w+=\"[^\"]*\"(,\w+=\"[^\"]*\")*\} [\d.e+-]+", line), line
+
+
+# The log.
+
+
+def test_a_log_is_read_on_as_it_grows(tmp_path):
+    log, lines = FollowedLog(), CheckedLines(tmp_path / "events.jsonl")
+    assert not FollowedLog().update(tmp_path / "nothing")
+    lines.append({"event": "begun", "time": 1.0, "run": "r", "pid": 1, "host": "h", "folder": "f"})
+    assert log.update(tmp_path)
+    assert not log.update(tmp_path)
+    with open(tmp_path / "events.jsonl", "ab") as raw:
+        raw.write(b'{"event": "expl')  # a line that is being written
+    assert not log.update(tmp_path)
+    lines.close()
+    lines = CheckedLines(tmp_path / "events.jsonl")
+    lines.append({"event": "explained", "time": 2.0, "run": "r", "reasons": ["new"]})
+    assert log.update(tmp_path)
+    assert log.history.run.explained == ["new"]
+    (tmp_path / "events.jsonl").unlink()
+    assert not log.update(tmp_path)  # what is known stays
+    assert log.history.run.explained == ["new"]
+    lines.close()
+    lines = CheckedLines(tmp_path / "events.jsonl")
+    lines.append({"event": "begun", "time": 3.0, "run": "s"})
+    lines.close()
+    assert log.update(tmp_path)
+    assert log.history.run.id == "s"
+
+
+def test_whether_a_builder_is_alive(tmp_path):
+    import socket
+
+    def asked(**begun) -> bool | None:
+        log, lines = FollowedLog(), CheckedLines(tmp_path / "events.jsonl")
+        lines.append({"event": "begun", "time": time.time(), "run": os.urandom(4).hex(), **begun})
+        lines.close()
+        log.update(tmp_path)
+        return is_alive(log.history.run)
+
+    here, parent = socket.gethostname(), os.getppid()
+    assert asked(pid=parent, host=here) is True
+    assert asked(pid=parent, host="elsewhere") is None
+    assert asked(pid=parent, host=here, time=1.0) is False  # another process with that number
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert asked(pid=ended.pid, host=here) is False
+    assert is_alive(None) is None
+
+
+# The command, and the process beside a build.
+
+
+def test_a_port_in_use_is_said():
+    with listening_socket(port=0) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port}.*--port"):
+            listening_socket(port=port)
+        assert url_of(sock) == f"http://127.0.0.1:{port}/"
+        with listening_socket() as free, listening_socket() as next_one:
+            assert free.getsockname()[1] != next_one.getsockname()[1]
+
+
+def test_missing_libraries_are_said(monkeypatch, capsys, shown_store):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["dash", str(shown_store)]) == 2
+    assert "pip install 'tokenmill[dash]'" in capsys.readouterr().err
+
+
+def test_dash_says_where_and_ends_at_ctrl_c(shown_store):
+    command = [sys.executable, "-m", "tokenmill", "dash", str(shown_store)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stderr.readline()
+        assert re.match(r"dashboard: http://127\.0\.0\.1:\d+/ ", line)
+        process.send_signal(
+            signal.SIGINT if signal.getsignal(signal.SIGINT) is signal.default_int_handler else signal.SIGTERM
+        )
+        assert process.wait(30) in (0, 130, 143)
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+
+
+def test_another_address_gets_a_token(shown_store):
+    command = [sys.executable, "-m", "tokenmill", "dash", str(shown_store), "--host", "0.0.0.0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert re.match(r"dashboard: http://127\.0\.0\.1:\d+/\?token=[\w-]{32} ", process.stderr.readline())
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+
+
+def followers() -> list[psutil.Process]:
+    """The dashboards of builds of this process that are still running."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "tokenmill.dashboard.following" in child.cmdline():
+                found.append(child)
+    return found
+
+
+def test_a_build_with_a_dashboard(tmp_path, tokenizer_path, capsys, monkeypatch):
+    """The store is the same; the page shows it; the process ends when nobody looks."""
+    source = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    options = {"workers": 0, "engine": "reference", "progress": "quiet"}
+    plain = tm.build(source, tokenizer_path, tmp_path / "plain", **options)
+    store = tm.build(source, tokenizer_path, tmp_path / "watched", dashboard=True, **options)
+    assert store.fingerprint == plain.fingerprint
+    url = re.search(r"dashboard: http://127\.0\.0\.1:(\d+)/", capsys.readouterr().err)
+    assert url is not None
+    assert len(followers()) == 1
+    asked = Client(int(url[1]))
+    assert wait_until(lambda: store.fingerprint in asked.get("/part/facts").text, 30)
+    assert f'data-value=\\"{store.num_tokens}\\"' in asked.first_event()
+    assert wait_until(lambda: not followers(), 30)
+
+
+@pytest.mark.stress
+def test_a_failed_build_ends_its_dashboard(tmp_path, tokenizer_path):
+    with pytest.raises(tm.errors.TokenmillError):
+        tm.build(tmp_path / "nothing.jsonl", tokenizer_path, tmp_path / "store", dashboard=True, progress="quiet")
+    assert wait_until(lambda: not followers(), 30)

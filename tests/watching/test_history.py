@@ -1,0 +1,297 @@
+"""The history of a build from its log, and the panel that is drawn from it."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_helpers import write_jsonl
+
+import tokenmill as tm
+from tokenmill import events
+from tokenmill.building.notebook_panel import NotebookPanel, panel_html
+from tokenmill.io.checked_lines import read_lines
+from tokenmill.store.facts import info
+from tokenmill.watching.charts import curve, lane
+from tokenmill.watching.history import MOST_BARS, MOST_LANES, MOST_POINTS, STAGES, History, Lane
+from tokenmill.watching.markup import Markup, joined, tag
+from tokenmill.watching.panel import sections, what_limits
+
+SECONDS = {"read": 1.0, "parse": 0.5, "encode": 2.0, "write": 0.25, "sync": 0.25}
+
+
+def record(event: events.Event | str, time: float, run: str = "r", **fields: Any) -> dict[str, Any]:
+    named = {"event": event} if isinstance(event, str) else event.as_record()
+    return {**named, **fields, "time": time, "run": run}
+
+
+def shard(time: float, pid: int, **changes: Any) -> dict[str, Any]:
+    return record("shard_done", time, **{"id": "a", "pid": pid, "seconds": SECONDS, "reasons": {}, **changes})
+
+
+def progress(seconds: float, **changes: Any) -> events.Progress:
+    values: dict[str, Any] = {
+        "seconds": seconds,
+        "source_bytes": 50,
+        "total_source_bytes": 100,
+        "text_bytes": 40,
+        "documents": 3,
+        "tokens": 10,
+        "source_bytes_per_second": 5.0,
+        "text_bytes_per_second": 4.0,
+        "tokens_per_second": 1.0,
+        "memory_bytes": 1000,
+        "memory_budget": 4000,
+        "workers": 2,
+        "shards_done": 1,
+        "shards": 2,
+        "failed_files": 0,
+        "quarantined": 0,
+        "eta_seconds": 10.0,
+    }
+    return events.Progress(**{**values, **changes})
+
+
+def history_of(*records: dict[str, Any]) -> History:
+    history = History()
+    for each in records:
+        history.add(each)
+    return history
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_path) -> Path:
+    """A store of good and bad rows and a file that failed."""
+    folder = tmp_path_factory.mktemp("built")
+    write_jsonl(folder / "corpus" / "a.jsonl", [f"text number {i} <b>" for i in range(200)])
+    (folder / "corpus" / "b.jsonl").write_text('{"text": "good"}\nnot json\n{"text": 5}\n', "utf-8")
+    (folder / "corpus" / "c.parquet").write_bytes(b"PAR1 is damaged")
+    tm.build(folder / "corpus", tokenizer_path, folder / "store", workers=0, progress="quiet", engine="reference")
+    return folder / "store"
+
+
+def figures(panel: str) -> dict[str, float]:
+    return {name: float(value) for name, value in re.findall(r'data-figure="([^"]+)" data-value="([^"]+)"', panel)}
+
+
+# The history.
+
+
+def test_a_real_log_gives_the_totals_of_the_store(built):
+    history = history_of(*read_lines(built / "events.jsonl"))
+    facts, run = info(built), history.run
+    assert run is not None
+    assert run.begun is not None
+    assert run.begun["folder"] == str(built)
+    shown = figures(sections(history)["figures"])
+    assert shown["documents"] == facts["documents"] == 201
+    assert shown["tokens"] == facts["tokens"]
+    assert shown["quarantined"] == facts["quarantined"] == 2
+    assert shown["failed-files"] == len(facts["failed_files"]) == 1
+    assert run.reasons == facts["quarantined_by_reason"]
+    assert sections(history)["status"].count("finished") >= 1
+
+
+def test_workers_that_ended_pass_their_lane_on():
+    history = history_of(
+        record("begun", 0.0),
+        shard(5, pid=1),
+        shard(6, pid=2),
+        record("worker_died", 7, pid=1, code=-9),
+        shard(12, pid=3),
+    )
+    lanes = history.run.lanes
+    assert [(each.pid, each.shards) for each in lanes] == [("3", 2), ("2", 1)]
+    assert [(bar.start, bar.stop) for bar in lanes[0].bars] == [(1.0, 5.0), (8.0, 12.0)]
+
+
+def test_sums_of_shards_are_shared_out_among_workers():
+    line = record("shards_done", 10, shards=4, seconds=SECONDS, reasons={"bad": 2}, workers={"1": 3.0, "2": 1.0})
+    run = history_of(record("begun", 0.0), line).run
+    assert (run.shards, run.reasons) == (4, {"bad": 2})
+    assert [(each.pid, each.shards) for each in run.lanes] == [("1", 3), ("2", 1)]
+    assert sum(run.lanes[0].bars[0].stages.values()) == pytest.approx(3.0)
+
+
+def test_memory_is_bounded():
+    history = history_of(record("begun", 0.0))
+    for i in range(5 * MOST_POINTS):
+        history.add(record(progress(float(i), memory_bytes=i), i))
+        history.add(shard(i, pid=i % (2 * MOST_LANES)))
+    run = history.run
+    assert MOST_POINTS / 2 <= len(run.points) <= MOST_POINTS
+    assert (run.points[-1].seconds, run.points[-1].memory) == (5 * MOST_POINTS - 1, 5 * MOST_POINTS - 1)
+    assert len(run.lanes) == MOST_LANES
+    assert max(len(each.bars) for each in run.lanes) <= MOST_BARS
+    assert run.shards == sum(each.shards for each in run.lanes) == 5 * MOST_POINTS
+    seconds = {stage: sum(bar.stages[stage] for each in run.lanes for bar in each.bars) for stage in STAGES}
+    assert seconds == pytest.approx(run.seconds)
+
+
+def test_a_build_that_finds_nothing_to_do_does_not_hide_the_one_before():
+    history = history_of(
+        record("begun", 0.0, run="first"),
+        record("started", 1.0, run="first", source_bytes=9),
+        shard(5, pid=1, run="first"),
+        record("begun", 100.0, run="second"),
+        record("up_to_date", 101.0, run="second", path="x", documents=1, tokens=2),
+    )
+    assert (history.run.id, history.run.checked, len(history.earlier)) == ("first", 101.0, 0)
+    assert "found up to date" in sections(history)["status"]
+
+
+def test_a_new_build_takes_the_place_of_the_last():
+    history = history_of(
+        record("begun", 0.0, run="first"), shard(5, pid=1, run="first"), record("begun", 9.0, run="second")
+    )
+    assert (history.run.id, history.run.shards, [run.id for run in history.earlier]) == ("second", 0, ["first"])
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"event": "progress", "time": 1.0},
+        {"event": "shard_done", "time": 1.0, "run": "r"},
+        {"event": "shard_done", "time": 1.0, "run": "r", "pid": 1, "seconds": None},
+        {"event": "planned", "time": "yesterday", "run": "r"},
+        {"event": ["list"], "time": 1.0, "run": "r"},
+        {"event": "__init__", "time": 1.0, "run": "r"},
+    ],
+)
+def test_lines_that_are_no_events_are_left_out(damaged):
+    history = history_of(record("begun", 0.0), damaged, shard(2.0, pid=1))
+    assert history.run.shards == 1
+
+
+# What it says.
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({"encode": 0.7, "parse": 0.1, "read": 0.2}, "CPU-bound: 80% of the time in parse and encode"),
+        ({"write": 0.71, "encode": 0.29}, "disk-bound: 71% of the time in write"),
+        ({"write": 0.4, "sync": 0.2, "encode": 0.4}, "disk-bound: 60% of the time in write and sync"),
+        (
+            {"read": 0.6, "encode": 0.4},
+            "input-bound: 60% of the time in read (disk, network, decompression or parquet)",
+        ),
+        ({"read": 0.4, "encode": 0.35, "write": 0.25}, "balanced: 40% read, 35% encode, 25% write"),
+        ({}, ""),
+    ],
+)
+def test_what_limits_a_build(shares, said):
+    assert what_limits({**dict.fromkeys(STAGES, 0.0), **shares}) == said
+
+
+@pytest.mark.parametrize(
+    ("extra", "is_alive", "now", "word"),
+    [
+        ([], True, 100.0, "planning"),
+        ([record("started", 1.0, source_bytes=9)], True, 100.0, "running"),
+        ([record("started", 1.0, source_bytes=9)], None, 2.0, "running"),
+        ([record("started", 1.0, source_bytes=9)], None, 100.0, "silent"),
+        ([record("started", 1.0, source_bytes=9)], False, 2.0, "stopped"),
+        ([record("stopped", 1.0, error="full")], True, 2.0, "stopped"),
+        ([record("slice_done", 1.0, slice="0/2", shards=1, missing=[1], differing=[])], None, 2.0, "finished"),
+    ],
+)
+def test_the_state_in_a_word(extra, is_alive, now, word):
+    panel = sections(history_of(record("begun", 0.0), *extra), is_alive=is_alive, now=now)
+    assert f'class="state {word}"' in panel["status"]
+
+
+def test_without_a_build_it_says_so():
+    panel = sections(History())
+    assert "No build has begun" in panel["status"]
+    assert panel["workers"] == ""
+
+
+def test_progress_is_drawn():
+    records = [record(progress(float(i), text_bytes_per_second=100.0 * i), i) for i in range(1, 5)]
+    panel = sections(history_of(record("begun", 0.0), record("started", 0.5, source_bytes=100), *records), now=5.0)
+    assert 'data-share="0.5"' in panel["status"]
+    assert panel["curves"].count("<svg") == 3
+    assert "400 B/s of text" in panel["curves"]
+    assert "1.0 kB of 4.0 kB" in panel["curves"]
+
+
+def test_a_lane_shows_stages_in_proportion():
+    work = Lane("1")
+    work.add(8.0, {**dict.fromkeys(STAGES, 0.0), "read": 2.0, "encode": 2.0}, 1)
+    drawn = lane(work, 8.0, 8, "worker 1")
+    assert re.findall(r'class="stage-(\w+)" d="([^"]+)"', drawn) == [
+        ("read", "M4 0h2v10h-2z"),
+        ("encode", "M6 0h2v10h-2z"),
+    ]
+
+
+def test_a_curve_without_values_is_empty():
+    assert "<path" not in curve("Time left", [], show=str, show_time=str)
+
+
+# Escaping, and the notebook.
+
+
+def test_everything_is_escaped():
+    evil = "<script>alert('x')</script>"
+    failed = record("file_failed", 2.0, file=evil, error=evil)
+    planned = record("planned", 1.0, tokenizer=evil, engine=evil, workers=evil)
+    reasons = shard(3.0, pid=1, reasons={evil: 1})
+    panel = joined(
+        sections(
+            history_of(record("begun", 0.0), planned, failed, reasons, record("stopped", 4.0, error=evil))
+        ).values()
+    )
+    assert "<script" not in panel
+    assert panel.count(html.escape(evil)) >= 4
+
+
+def test_markup_escapes_texts_and_attributes():
+    assert tag("p", "<", Markup("<b>")) == "<p>&lt;<b></p>"
+    assert tag("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
+    assert tag("input", name="n", hidden=True, value=None, class_="c") == '<input name="n" hidden class="c"/>'
+    assert tag("p", "a\x00\x1b\x7f\ud800b\n") == "<p>a␀␛␡?b\n</p>"
+
+
+def test_a_notebook_shows_the_same_figures(built):
+    history = history_of(*read_lines(built / "events.jsonl"))
+    page = panel_html(history)
+    assert figures(page) == figures(sections(history)["figures"])
+    assert page.startswith('<div class="tokenmill-panel"><style>')
+    assert "http:" not in page
+    assert "https:" not in page
+
+
+def test_a_build_in_a_notebook_draws_its_panel(monkeypatch, tmp_path, tokenizer_path):
+    shown: list[str] = []
+
+    class Output:
+        def update(self, drawn: Any) -> None:
+            shown.append(drawn)
+
+    def display(drawn: Any, display_id: bool) -> Output:
+        shown.append(drawn)
+        return Output()
+
+    module = type("display", (), {"HTML": staticmethod(lambda text: text), "display": staticmethod(display)})
+    monkeypatch.setitem(__import__("sys").modules, "IPython.display", module)
+    source = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    store = tm.build(
+        source, tokenizer_path, tmp_path / "store", workers=0, engine="reference", progress=NotebookPanel()
+    )
+    assert len(shown) >= 3
+    assert figures(shown[-1])["tokens"] == store.num_tokens
+    assert 'class="state finished"' in shown[-1]
+
+
+def test_notebooks_get_the_panel_without_being_asked(monkeypatch):
+    from tokenmill.building.terminal import Terminal
+
+    monkeypatch.setitem(__import__("sys").modules, "ipykernel", type("ipykernel", (), {}))
+    assert isinstance(Terminal("auto")._notebook, NotebookPanel)
+    assert Terminal("plain")._notebook is None
