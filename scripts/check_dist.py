@@ -34,7 +34,7 @@ EXPECTED = {
     "examples",
     "pyproject.toml",
 }
-EXPECTED |= {"ARCHITECTURE.md", "CONTRIBUTING.md", "benchmarks", "scripts", "src", "tests"}
+EXPECTED |= {"ARCHITECTURE.md", "CONTRIBUTING.md", "benchmarks", "scripts", "src", "tests", "zensical.toml"}
 ADDED = {"PKG-INFO", ".gitignore"}  # what building adds
 CHECK = """
 import tokenmill as tm

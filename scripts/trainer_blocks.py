@@ -50,7 +50,9 @@ assert np.array_equal(rows[1]["labels"], ids[1024:2048])
 
 def blocks() -> dict[str, tuple[str, str]]:
     """The commands and the Python of each library."""
-    found = re.findall(r"```bash (\w+)\n(.*?)```\s+```python (\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    found = re.findall(
+        r'```bash title="(\w+)"\n(.*?)```\s+```python title="(\w+)"\n(.*?)```', PAGE.read_text("utf-8"), re.DOTALL
+    )
     assert [first for first, *_ in found] == [second for *_, second, _ in found] == list(AFTER)
     return {name: (commands, code) for name, commands, _, code in found}
 
