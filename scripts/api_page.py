@@ -14,28 +14,92 @@ PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 HEAD = """\
 # Python API
 
-`import tokenmill as tm`. Nothing else is public, except the events of a build ([events.md](events.md)) and the contracts in
-`tokenmill.testing`. The keywords of `build`, `estimate`, `load`, `pack` and `read` are options: [options.md](options.md) has
-their values.
+```python
+import tokenmill as tm
+```
+
+Nothing else is public, except the events of a build ([events.md](events.md)) and the contracts in `tokenmill.testing`. The
+keywords of the functions are options; [options.md](options.md) has their values. The examples run one after the other.
 
 Written by `scripts/api_page.py` from signatures and docstrings.
 """
+# The guide to each function, and the parts of docs/options.md with its keywords.
+GUIDES = {
+    "build": "building.md",
+    "estimate": "estimate.md",
+    "export": "formats.md",
+    "import_tokens": "formats.md",
+    "load": "loading.md",
+    "load_tokenizer": "tokenizers.md",
+    "mix": "loading.md#mixtures",
+    "open": "building.md#a-store-in-python",
+    "pack": "packing.md",
+    "read": "building.md",
+    "recipe": "recipes.md",
+}
+OPTIONS = {
+    "build": ("Reading", "Tokens", "Building", "Trial builds"),
+    "estimate": ("Reading", "Tokens", "Estimating"),
+    "export": ("Exporting", "Packing"),
+    "import_tokens": ("Importing",),
+    "load": ("Loading", "Packing"),
+    "pack": ("Packing",),
+    "read": ("Reading",),
+}
+# Members that other parts of tokenmill call. They are listed, so that nobody takes them for forgotten, but may change.
+INTERNAL = {
+    "Loader": {"spans", "make_batch", "check_rank"},
+    "Mixture": {"before", "sources"},
+    "Recipe": {"naming", "splits_of"},
+    "Source": {"streams", "looked_at", "pins", "text_template", "fields", "selection", "options"},
+    "Store": {"maps_all", "with_first_touch", "spec", "fetch_ahead", "pieces", "receipt_of"},
+    "Tokenizer": {
+        *("definition", "wanted", "live", "choice", "traits", "reference_traits", "runs_reference", "for_corpus"),
+        *("needs_trial", "leaves_to_reference", "encoder", "encoder_options", "resolve", "special_names"),
+    },
+    "View": {"prepared"},
+}
 
 
 def page() -> str:
-    """The page, from the names in `tokenmill.__all__`: functions first, then classes."""
+    """The page: functions and classes in `tokenmill.__all__`, then the classes that functions return."""
     import tokenmill
 
-    public = {name: getattr(tokenmill, name) for name in tokenmill.__all__}
-    parts = [HEAD]
-    for name, value in public.items():
-        if inspect.isroutine(value):
-            parts += [f"## tm.{name}\n", *_function(f"tm.{name}", value)]
-    for name, value in public.items():
-        if inspect.isclass(value):
-            parts += [f"## tm.{name}\n", _prose(value), *_members(value)]
-    parts += ["## tm.errors\n", _prose(public["errors"])]
-    return "\n".join(parts)
+    public = {f"tm.{name}": getattr(tokenmill, name) for name in tokenmill.__all__}
+    functions = {name: value for name, value in public.items() if inspect.isroutine(value)}
+    classes = {name: value for name, value in public.items() if inspect.isclass(value)} | returned_classes()
+    parts = [HEAD, *_index(functions, classes)]
+    for name, value in functions.items():
+        parts += [f"## {name}\n", *_function(name, value), *_more(name.removeprefix("tm."))]
+    for name, value in classes.items():
+        parts += [f"## {name}\n", _prose(value), *_members(value)]
+    parts += ["## tm.errors\n", _prose(public["tm.errors"])]
+    return _linked("\n".join(parts), [*public, *classes])
+
+
+def returned_classes() -> dict[str, type]:
+    """What functions return that has no name in `tokenmill`, because nobody makes one."""
+    from tokenmill.estimating.result import Estimate
+    from tokenmill.exchange.api import Exported
+    from tokenmill.loading.mixture import Mixture
+    from tokenmill.packing.stats import Stats
+    from tokenmill.recipes.api import Recipe
+
+    return {each.__name__: each for each in (Estimate, Exported, Mixture, Recipe, Stats)}
+
+
+def _index(functions: dict[str, Any], classes: dict[str, type]) -> list[str]:
+    rows = [f"| `{name}` | {_first_sentence(value)} |" for name, value in {**functions, **classes}.items()]
+    rows.append("| `tm.errors` | every error that tokenmill raises on purpose |")
+    return ["| name | |\n|---|---|", *rows, ""]
+
+
+def _more(name: str) -> list[str]:
+    """Where a function is explained: its options and its guide."""
+    links = [f"[{title.lower()}](options.md#{title.lower().replace(' ', '-')})" for title in OPTIONS.get(name, ())]
+    options = f"Options: {', '.join(links)}. " if links else ""
+    target = GUIDES[name]
+    return [f"{options}Guide: [{target.partition('#')[0]}]({target}).\n"]
 
 
 def _function(name: str, function: Any) -> list[str]:
@@ -43,21 +107,34 @@ def _function(name: str, function: Any) -> list[str]:
 
 
 def _members(owner: type) -> list[str]:
-    """The public fields, properties and methods of a class, in the order of its source."""
-    fields = inspect.get_annotations(owner)
-    properties = [f"| `{name}` | `{_cell(fields[name])}` | |" for name in fields if not name.startswith("_")]
-    methods = []
+    """The public fields, properties and methods of a class, in the order of its source; then those for tokenmill itself."""
+    comments = dict(re.findall(r"^    (\w+): [^#\n]*  # (.+)$", inspect.getsource(owner), re.MULTILINE))
+    fields = [name for name in inspect.get_annotations(owner) if not name.startswith("_")]
+    kinds = {name: _cell(inspect.get_annotations(owner)[name]) for name in fields}
+    lines = {name: _sentence(comments.get(name, "")) for name in fields}
+    methods = {}
     for name, member in vars(owner).items():
         found = member.func if hasattr(member, "func") else getattr(member, "fget", None)
         if name.startswith("_"):
             continue
         if found is not None:
-            line = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
-            properties.append(f"| `{name}` | `{_cell(inspect.signature(found).return_annotation)}` | {line} |")
+            kinds[name], lines[name] = _cell(inspect.signature(found).return_annotation), _first_paragraph(found)
         elif inspect.isfunction(member):
-            methods += [f"### {owner.__name__}.{name}\n", *_function(name, member)]
-    table = ["| property | type | |\n|---|---|---|", *properties, ""] if properties else []
-    return [*table, *methods]
+            methods[name] = member
+    internal = INTERNAL.get(owner.__name__, set())
+    rows = [f"| `{name}` | `{kind}` | {lines[name]} |" for name, kind in kinds.items() if name not in internal]
+    parts = ["| property | type | |\n|---|---|---|", *rows, ""] if rows else []
+    for name, member in methods.items():
+        if name not in internal:
+            parts += [f"### {owner.__name__}.{name}\n", *_function(name, member)]
+    return [*parts, *_internal(internal, lines, methods)]
+
+
+def _internal(names: set[str], lines: dict[str, str], methods: dict[str, Any]) -> list[str]:
+    """A table of the members that are there for other parts of tokenmill."""
+    told = {**lines, **{name: _first_sentence(method) for name, method in methods.items()}}
+    rows = [f"| `{name}` | {line} |" for name, line in told.items() if name in names]
+    return ["| used by other parts of tokenmill | |\n|---|---|", *rows, ""] if rows else []
 
 
 def _signature(name: str, function: Any) -> str:
@@ -99,13 +176,42 @@ def _prose(value: Any) -> str:
     blocks = []
     for block in (inspect.getdoc(value) or "").split("\n\nOptions:\n")[0].split("\n\n"):
         title, _, rest = block.partition("\n")
-        if block.startswith("    "):
+        if title == "Example:":
+            blocks.append(f"```python\n{inspect.cleandoc(rest)}\n```")
+        elif block.startswith("    "):
             blocks.append(f"```\n{inspect.cleandoc(block)}\n```")
         elif rest.startswith("    "):
             blocks.append(f"{title}\n\n```\n{inspect.cleandoc(rest)}\n```")
         else:
             blocks.append(block)
     return "\n\n".join(blocks) + "\n"
+
+
+def _first_paragraph(value: Any) -> str:
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _first_sentence(value: Any) -> str:
+    return re.split(r"(?<=[^.]\.) |: `tm", _first_paragraph(value))[0]
+
+
+def _sentence(comment: str) -> str:
+    """A comment beside a field, as a sentence."""
+    return f"{comment[0].upper()}{comment[1:].rstrip('.')}." if comment else ""
+
+
+def _linked(text: str, names: list[str]) -> str:
+    """The page with links from names in prose to their sections. Names in code blocks and headings stay as they are."""
+    anchors = {name: re.sub(r"[^\w-]", "", name.lower()) for name in names}
+    parts = re.split(r"(^```.*?^```$|^#[^\n]*$)", text, flags=re.MULTILINE | re.DOTALL)
+    for i in range(0, len(parts), 2):
+        parts[i] = re.sub(
+            r"`((?:tm\.)?\w+)`",
+            lambda match: f"[`{match[1]}`](#{anchors[match[1]]})" if match[1] in anchors else match[0],
+            parts[i],
+        )
+        parts[i] = re.sub(r"\bdocs/(\w+\.md)", r"[\1](\1)", parts[i])
+    return "".join(parts)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,12 @@
        `- CorruptError                3   bytes on disk are damaged; names the file
 
 Each message says what is wrong, where, and what to do about it.
+
+Example:
+    try:
+        tm.open("no-such-folder/")
+    except tm.errors.MissingStoreError as error:
+        print(error)
 """
 
 from __future__ import annotations

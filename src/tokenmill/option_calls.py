@@ -49,7 +49,8 @@ def takes(
         first = next(iter(inspect.signature(function).parameters.values()))
         hints = get_type_hints(group)  # without the help
         own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
-        signature, name = inspect.Signature([first, *own]), f"tm.{function.__name__}"
+        returned = inspect.signature(function).return_annotation
+        signature, name = inspect.Signature([first, *own], return_annotation=returned), f"tm.{function.__name__}"
 
         @functools.wraps(function)
         def call(*args: Any, **keywords: Any) -> Result:

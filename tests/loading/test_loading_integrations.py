@@ -324,7 +324,7 @@ def test_lightning_keeps_the_state_of_a_loader(view, tmp_path, epochs, options):
 # --- what docs/loading.md shows -------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[2] / "docs" / "loading.md").read_text("utf-8")
-SHOWN = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
+PLAIN_PART, *SHOWN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_page_runs(tmp_path, monkeypatch, tokenizer_path):
@@ -338,9 +338,8 @@ def test_the_page_runs(tmp_path, monkeypatch, tokenizer_path):
     Path("data/some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("path/to").mkdir(parents=True)
     Path("path/to/tokenizer.json").write_bytes((tokenizer_path / "tokenizer.json").read_bytes())
-    (plain_part,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = {}
-    exec(plain_part, names)
+    exec(PLAIN_PART, names)
     loader, again = names["loader"], names["again"]
     assert loader.step == 20
     assert again.step == 21

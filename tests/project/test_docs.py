@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import shutil
@@ -38,22 +39,11 @@ def test_every_command_and_flag_is_documented():
                 assert flag in section, f"docs/commands.md lacks {name} {flag}; run scripts/command_pages.py"
 
 
-def test_every_public_name_is_documented():
+def test_every_function_is_in_the_readme_or_the_changelog():
     documents = README + (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for name in (
-        "build",
-        "estimate",
-        "export",
-        "import_tokens",
-        "load",
-        "load_tokenizer",
-        "mix",
-        "open",
-        "pack",
-        "read",
-        "recipe",
-    ):
-        assert f"tm.{name}" in documents
+    for name in tokenmill.__all__:
+        if inspect.isroutine(getattr(tokenmill, name)):
+            assert f"tm.{name}" in documents
 
 
 def test_public_names_are_these():
@@ -92,6 +82,17 @@ def test_readme_examples_run(folder):
     run_page(README, folder)
     assert len(tokenmill.open(folder / "mine")) == 40
     assert len(tokenmill.open(folder / "corpus")) > 100
+
+
+def test_api_page_runs(folder):
+    """Every example of docs/api.md, in its order, which are in the docstrings of the functions."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for name in tokenmill.__all__:
+        section = page.split(f"\n## tm.{name}\n")[1].split("\n## ")[0]
+        assert inspect.isclass(getattr(tokenmill, name)) or "```python\n" in section, f"tm.{name} has no example"
+    examples.append("assert len(store) == 40 and batch['input_ids'].shape == (4, 128) and len(held_out) > 0")
+    run_here("\n".join(examples), folder)
 
 
 def test_building_page_runs(folder):
@@ -136,13 +137,16 @@ def test_cache_page_runs(tmp_path, tokenizer_path, proved):
 
 
 def test_packing_page_runs(tmp_path, tokenizer_path):
-    """The Python of docs/packing.md, as it stands, over a store."""
+    """The Python and the commands of docs/packing.md, as they stand, over a store."""
     tokenmill.build((f"document {i} " * (i % 40) for i in range(900)), tokenizer_path, tmp_path / "corpus", workers=0)
     page = (ROOT / "docs" / "packing.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     block += "assert batch['input_ids'].shape == (2, 2048)\n"
     block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
     run_script(block, tmp_path)
+    told = run_commands(page, tmp_path)
+    assert "boundaries/row" in told["pack corpus/ --seq-len 2048 --compare"]
+    assert (tmp_path / "rows.svg").exists()
 
 
 def test_formats_page_runs(tmp_path, tokenizer_path, proved):

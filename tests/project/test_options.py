@@ -22,6 +22,7 @@ from tokenmill.cli.flags import given_options
 from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.errors import UsageError
+from tokenmill.option_calls import VERBS as TAKEN
 from tokenmill.option_kinds import Device, Flag, Kind, Number, OneOf, Size, SomeOf, Text, Texts, Token, Whole, Wholes
 from tokenmill.option_types import Option, declared, option_name
 from tokenmill.reading import FORMATS
@@ -236,6 +237,17 @@ def test_recipes_and_their_schema_refuse_what_the_verbs_refuse(section, name):
 def test_the_reference_pages_are_up_to_date(page, writer, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert (ROOT / "docs" / page).read_text("utf-8") == script(writer).page(), f"run scripts/{writer}.py"
+
+
+@pytest.mark.parametrize("verb", TAKEN)
+def test_every_option_is_on_the_page(verb):
+    """In a section that names the function which takes it."""
+    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    sections = [section for section in page.split("\n## ")[1:] if f"`{verb}`" in section.split("\n|")[0]]
+    for name in declared(TAKEN[verb]):
+        assert any(f"\n| `{name}` |" in section for section in sections), (
+            f"{verb} {name}: add it to scripts/option_page.py"
+        )
 
 
 def test_messages_of_the_library_name_options_as_commands_and_python_do():

@@ -278,6 +278,7 @@ def shown_recipes():
     """Every recipe in the documents and the examples."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    blocks = [block for block in blocks if not block.startswith("# Needs ")]
     return [*blocks, (ROOT / "examples" / "recipe.yaml").read_text("utf-8")]
 
 

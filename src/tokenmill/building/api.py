@@ -45,6 +45,10 @@ def build(source: Any, arguments: BuildArguments) -> Store:
 
     `out` may be the URL of a place in a bucket, such as s3://bucket/store. With `slice="K/N"` only part of the shards is made:
     the result is the store if this slice is the last one, and None if others are not done yet.
+
+    Example:
+        store = tm.build("data/*.jsonl", "path/to/tokenizer.json", "corpus/")
+        store[0], store.text(0), store.num_tokens
     """
     store = build_store(source, arguments)
     if store is not None and store.failed:

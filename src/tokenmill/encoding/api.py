@@ -37,6 +37,11 @@ def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | N
     `engine` is "auto" (the fastest one that proves itself), "reference", or the name of an engine. `special_tokens` says
     what names of special tokens in a text become: "parse" (their ids, as in `tokenizers`), "text", or "error". The first
     load of a tokenizer takes up to a few seconds, mostly to parse a large vocabulary; the result is cached by content.
+
+    Example:
+        tokenizer = tm.load_tokenizer("path/to/tokenizer.json")
+        ids = tokenizer.encode("Hello world")
+        tokenizer.decode(ids), tokenizer.vocab_size, tokenizer.eos_id
     """
     if engine not in (None, "auto", "reference", *ENGINES):
         raise UsageError(f"engine={engine!r} is not one of auto, reference, {', '.join(ENGINES)}")

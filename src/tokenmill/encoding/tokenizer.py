@@ -35,15 +35,15 @@ class Tokenizer:
     `live` is the user's object, if it is a slow tokenizer of `transformers`.
     """
 
-    definition: Definition
-    name: str
-    fingerprint: str
-    vocab_size: int
-    added: dict[str, int]
-    special_names: tuple[str, ...]
-    special_tokens: str = "parse"
-    wanted: str = "auto"
-    live: Any = field(default=None, compare=False)
+    definition: Definition  # enough to construct every engine
+    name: str  # as it was given
+    fingerprint: str  # a digest of all that decides its ids
+    vocab_size: int  # one more than the largest id
+    added: dict[str, int]  # the ids of added tokens, by name
+    special_names: tuple[str, ...]  # the names of special tokens
+    special_tokens: str = "parse"  # what their names in a text become
+    wanted: str = "auto"  # the engine that was asked for
+    live: Any = field(default=None, compare=False)  # the object it came from, if that is needed
 
     def __repr__(self) -> str:
         wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
@@ -67,10 +67,12 @@ class Tokenizer:
 
     @property
     def engine(self) -> str:
+        """The name of the chosen engine."""
         return self.choice.engine
 
     @property
     def engine_version(self) -> str:
+        """The version of the library that the engine is in."""
         return self.choice.version
 
     @property
@@ -121,10 +123,12 @@ class Tokenizer:
 
     @property
     def eos_id(self) -> int | None:
+        """The id that ends documents, if the tokenizer names one."""
         return self.resolve("eos", "auto", required=False)
 
     @property
     def bos_id(self) -> int | None:
+        """The id that begins documents, if the tokenizer names one."""
         return self.resolve("bos", "auto", required=False)
 
     @property

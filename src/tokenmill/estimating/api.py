@@ -39,6 +39,10 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     engines are compared first if they never were, which a line on standard error says. A corpus smaller than the sample is
     counted, not estimated. The sample is the same every time, unless the time is up before it is read. Nothing is written
     except the heads of compressed files: up to 256 MB of text, in a temporary folder.
+
+    Example:
+        expected = tm.estimate("data/*.jsonl", "path/to/tokenizer.json")
+        expected.tokens, expected.seconds, expected.disk_bytes
     """
     sample_bytes, seconds = parse_size(options.sample, "sample"), options.seconds
     source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))

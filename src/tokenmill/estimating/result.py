@@ -20,35 +20,37 @@ class Estimate:
     was encoded only in part is left out. Files that cannot be read (`failed_files`) count for nothing else.
     """
 
-    tokens: int
-    low: int
-    high: int
-    documents: int
-    text_bytes: int
-    source_bytes: int
-    disk_bytes: int
-    seconds: float
-    memory: int
-    workers: int
-    engine: str
-    dtype: str
-    files: int
+    tokens: int  # with the ids around documents
+    low: int  # of the interval
+    high: int  # of the interval
+    documents: int  # that would be in the store
+    text_bytes: int  # of the text of all documents, in UTF-8
+    source_bytes: int  # of the input files
+    disk_bytes: int  # that the store would take
+    seconds: float  # that the build would take here
+    memory: int  # that the build would take here, in bytes
+    workers: int  # that the build would use
+    engine: str  # that would encode
+    dtype: str  # of the ids in the store
+    files: int  # that would be read
     failed_files: int  # that a build would leave out
     ignored: dict[str, int]  # files and folders in the input that are not read, by reason
-    quantiles: dict[float, int]
-    exact: bool
-    sampled_bytes: int
-    sampled_documents: int
-    sampled_files: int
-    head_share: float
-    warnings: tuple[Finding, ...]
+    quantiles: dict[float, int]  # tokens per document, by share of the documents
+    exact: bool  # whether everything was counted
+    sampled_bytes: int  # of text that was encoded
+    sampled_documents: int  # that were encoded
+    sampled_files: int  # that were read from
+    head_share: float  # of the input, that could not be sampled
+    warnings: tuple[Finding, ...]  # about unusual text and files
 
     @property
     def bytes_per_token(self) -> float:
+        """Bytes of text per token."""
         return self.text_bytes / self.tokens if self.tokens else 0.0
 
     @property
     def tokens_per_document(self) -> float:
+        """The mean length of a document."""
         return self.tokens / self.documents if self.documents else 0.0
 
     def __repr__(self) -> str:

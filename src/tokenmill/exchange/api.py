@@ -36,11 +36,11 @@ PACKING = (*declared(LayoutOptions), *declared(RowOptions), "dtype")
 class Exported:
     """A finished export: its folder, format, the number of its files and bytes, and how many files were written this time."""
 
-    path: Path
-    format: str
-    files: int
-    bytes: int
-    written: int
+    path: Path  # the folder
+    format: str  # its name
+    files: int  # in the folder
+    bytes: int  # of all files
+    written: int  # files that were written this time
 
 
 @takes(ExportArguments)
@@ -52,6 +52,10 @@ def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], argu
     files of that name. docs/formats.md says what each format keeps.
 
     Files are complete or not there; the same export again writes only what has changed, and an interrupted one is continued.
+
+    Example:
+        tm.export("corpus/", "nano/", format="nanogpt", shares="train=0.9,val=0.1")
+        tm.export(tm.pack("corpus/", 128, fields=["input_ids"]), "rows/", format="parquet")
     """
     return export_files(data, arguments)
 

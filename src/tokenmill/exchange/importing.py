@@ -56,6 +56,9 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
     Documents end where the format says, or at eos where it does not. With a tokenizer every id is checked against its
     vocabulary. Ids keep their order; nothing is left out. An export of tokenmill becomes the store it was, with the same
     fingerprint. The same import again finds that the store is there already.
+
+    Example:
+        store = tm.import_tokens("nano/", "imported/")
     """
     return import_files(source, arguments)
 

@@ -31,6 +31,13 @@ def load(data: Any, options: LoadArguments) -> Loader:
 
     Every row comes once per epoch, and batches cross the ends of epochs. Neither `prefetch` nor the number of ranks changes
     a batch.
+
+    Example:
+        loader = tm.load("corpus/", 4, seq_len=128, seed=7)
+        batch = loader.batch(0)                          # {"input_ids": ..., "labels": ..., ...}, 4 rows each
+        for batch in loader:                             # endless, unless epochs= is given
+            break
+        state = loader.state_dict()                      # JSON for a checkpoint; loader.load_state_dict(state) continues
     """
     rank, world_size = _world(options)
     size = _global_size(options, world_size)

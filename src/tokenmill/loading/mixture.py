@@ -41,6 +41,11 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
     stage never ends, whatever its rows. Weights count rows, and need not sum to 1. At every sample of a stage each source has had
     its share of the stage to within one row. (If no whole numbers up to 2**16 have these proportions, the share is rounded to one
     part in 2**16.) A source that runs out starts again, in a different order.
+
+    Example:
+        web, code = tm.pack("corpus/", 128), tm.pack("imported/", 128)
+        mixture = tm.mix({"web": (web, 0.7), "code": (code, 0.3)})
+        loader = tm.load(mixture, 4)
     """
     views, weights = _checked_sources(sources, staged=stages is not None)
     _check_alike(views)

@@ -30,6 +30,12 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
     document, "overlap" those that were in the row before. Leaving out `fields` that are not needed saves their time. The
     masks are int8; "cu_seqlens" comes with "max_seqlen". With `split`, only documents from its files are in rows: one of
     `store.splits`.
+
+    Example:
+        view = tm.pack("corpus/", 128, strategy="best_fit")
+        row = view[0]                                    # {"input_ids": ..., "labels": ..., ...}, 128 positions each
+        print(view.stats)                                # fill, padding, tokens lost
+        train, held_out = view.split(train=0.9, eval=0.1).values()
     """
     opened = store if isinstance(store, Store) else open_store(store)
     tokenizer = opened.tokenizer

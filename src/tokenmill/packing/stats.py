@@ -25,20 +25,20 @@ class Stats:
     documents).
     """
 
-    seq_len: int
-    rows: int
-    positions: int
-    documents: int
-    tokens: int
-    padding: int
-    truncated: int
-    dropped: int
-    repeated: int
-    documents_split: int
-    documents_truncated: int
-    documents_dropped: int
-    boundaries: int
-    lengths: list[tuple[int, int, int]]
+    seq_len: int  # positions in a row
+    rows: int  # of the view
+    positions: int  # cells of all rows
+    documents: int  # of the view, before any is left out
+    tokens: int  # of the view, before any is left out
+    padding: int  # positions that hold no token
+    truncated: int  # tokens cut off documents that are in rows
+    dropped: int  # tokens of documents that are in no row, and of the tail
+    repeated: int  # tokens that are there again because of overlap
+    documents_split: int  # that no single row holds
+    documents_truncated: int  # that lost tokens
+    documents_dropped: int  # that are in no row
+    boundaries: int  # between documents inside rows
+    lengths: list[tuple[int, int, int]]  # a histogram of documents: low, high, documents
 
     @property
     def fill(self) -> float:
@@ -47,6 +47,7 @@ class Stats:
 
     @property
     def boundaries_per_row(self) -> float:
+        """Boundaries between documents, per row."""
         return self.boundaries / self.rows if self.rows else 0.0
 
     def __getitem__(self, name: str) -> Any:

@@ -81,10 +81,12 @@ class View:
 
     @property
     def seq_len(self) -> int:
+        """The positions in a row."""
         return self.layout.seq_len
 
     @property
     def strategy(self) -> str:
+        """How rows are filled."""
         return self.layout.strategy
 
     @property

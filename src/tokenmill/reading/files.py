@@ -142,10 +142,10 @@ class Stream:
 class Source(ReadOptions):
     """A corpus to read: which files, and how the text of a document is found in them."""
 
-    files: tuple[SourceFile, ...]
-    inputs: tuple[str, ...]
-    streams: tuple[Stream, ...] = ()
-    ignored: tuple[Ignored, ...] = ()
+    files: tuple[SourceFile, ...]  # what is read, in this order
+    inputs: tuple[str, ...]  # as they were given
+    streams: tuple[Stream, ...] = ()  # text that is not in files
+    ignored: tuple[Ignored, ...] = ()  # what is in input folders and is not read, with the reason
     looked_at: int = 0  # when the files were listed, in nanoseconds
     pins: tuple[Pin, ...] = ()  # the commits of datasets on the Hub
 
@@ -164,6 +164,7 @@ class Source(ReadOptions):
 
     @property
     def num_bytes(self) -> int:
+        """The size of all files, as they are on disk."""
         return sum(file.size for file in self.files)
 
     @property

@@ -46,6 +46,10 @@ def read(
     Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
     a dataset on the Hugging Face Hub ("finewebedu", "ORG/NAME", "hf://datasets/ORG/NAME@REVISION/PATH"), an URL, an Arrow
     table, a `datasets` dataset, or an iterable of strings. Files are read in sorted order, once each.
+
+    Example:
+        source = tm.read("data/*.jsonl", text_field="text")
+        len(source.files), source.num_bytes
     """
     options = ReadOptions(
         format=format,

@@ -40,6 +40,15 @@ def recipe(
     `set` changes keys: {"pack.seq_len": 8192}, or texts as on the command line, ["pack.seq_len=8192"]. Every key and value is
     checked here. Nothing is read or built before `stores`, `view` or `loader` is called. Paths are relative to the folder
     of the file, or for a dict to the current folder.
+
+    Example:
+        recipe = tm.recipe({
+            "sources": {"web": "data/*.jsonl"},
+            "tokenizer": "path/to/tokenizer.json",
+            "pack": {"seq_len": 128},
+            "load": {"batch_size": 4},
+        })
+        loader = recipe.loader()
     """
     if isinstance(recipe, Mapping):
         values, folder, name = from_python(recipe, "recipe"), Path.cwd(), "recipe"

@@ -154,10 +154,12 @@ class Store:
 
     @property
     def num_tokens(self) -> int:
+        """The tokens of all documents, with the ids around each."""
         return self.manifest.tokens
 
     @property
     def num_shards(self) -> int:
+        """The shards, which are what a build makes, checks and repairs one by one."""
         return len(self.manifest.shard_ids)
 
     @cached_property
@@ -198,10 +200,12 @@ class Store:
 
     @property
     def failed(self) -> list[dict[str, str]]:
+        """The input files that could not be read, each with the reason."""
         return self.manifest.failed
 
     @property
     def tokenizer(self) -> StoredTokenizer:
+        """The tokenizer that the store was built with and keeps; `store.tokenizer.load()` encodes and decodes."""
         return stored_tokenizer(self.path, self.manifest)
 
     @property
@@ -422,6 +426,10 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
 
     The path may be the URL of a store in a bucket, such as s3://bucket/store. Its shards are fetched when they are needed,
     and kept on this machine for all processes, up to `shard_cache` bytes ("20GB") in all.
+
+    Example:
+        store = tm.open("corpus/")
+        len(store), store.num_tokens, store[0], store.locate(0)
     """
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
