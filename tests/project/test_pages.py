@@ -19,7 +19,7 @@ import tokenmill as tm
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "benchmarks" / "recorded"
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def script(name: str):
@@ -79,21 +79,48 @@ def test_a_page_of_the_results_of_this_machine(tmp_path):
 
 
 def test_links_lead_somewhere():
+    """To files of the repository and headings in them, as GitHub makes anchors of headings. `make docs` checks the site."""
+    count = 0
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
             name, _, anchor = target.partition("#")
             found = (page.parent / name) if name else page
             assert found.exists(), f"{page.name}: {target}"
+            assert found.resolve().is_relative_to(ROOT), f"{page.name}: {target}"
             if anchor:
-                headings = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.MULTILINE)
+                headings = re.findall(r"^#+ (.+)$", without_code(found), re.MULTILINE)
                 anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in anchors, f"{page.name}: {target}"
+            count += 1
+    assert count > 200
 
 
-def test_every_page_is_in_the_index():
-    index = (ROOT / "docs" / "README.md").read_text("utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
+def without_code(page: Path) -> str:
+    """A page without its code blocks, in which a comment looks like a heading."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_every_page_is_in_the_index(folder):
+    index = (ROOT / folder / "README.md").read_text("utf-8")
+    for page in (ROOT / folder).glob("*.md"):
         assert page.name == "README.md" or f"({page.name}" in index, page.name
+
+
+def test_pictures_are_shown_and_described():
+    """Each picture is on a page, with a text for those who do not see it, and can be read on light and dark pages."""
+    shown = {}
+    for page in PAGES:
+        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", without_code(page)):
+            shown[(page.parent / target).resolve()] = text
+    assert all(len(text) > 20 for text in shown.values()), shown
+    for picture in (ROOT / "docs").rglob("*.svg"):
+        assert picture in shown, picture.name
+    for picture in (ROOT / "docs" / "images").glob("*.svg"):
+        source = picture.read_text("utf-8")
+        assert "prefers-color-scheme: dark" in source
+        assert "<title" in source
+        assert not re.search(r"https?://(?!www\.w3\.org/)", source)
 
 
 def test_quoted_errors_are_those_of_the_code():
