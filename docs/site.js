@@ -28,3 +28,14 @@ if (location.protocol === "file:") {
     }
   };
 }
+
+// Tables that are wider than the page scroll with the keyboard, too.
+addEventListener("load", () => {
+  for (const frame of document.querySelectorAll(".md-typeset__scrollwrap")) {
+    if (frame.scrollWidth > frame.clientWidth) {
+      frame.tabIndex = 0;
+      frame.setAttribute("role", "region");
+      frame.setAttribute("aria-label", "table");
+    }
+  }
+});

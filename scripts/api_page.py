@@ -91,7 +91,7 @@ def returned_classes() -> dict[str, type]:
 def _index(functions: dict[str, Any], classes: dict[str, type]) -> list[str]:
     rows = [f"| `{name}` | {_first_sentence(value)} |" for name, value in {**functions, **classes}.items()]
     rows.append("| `tm.errors` | every error that tokenmill raises on purpose |")
-    return ["| name | |\n|---|---|", *rows, ""]
+    return ["| name | meaning |\n|---|---|", *rows, ""]
 
 
 def _more(name: str) -> list[str]:
@@ -123,7 +123,7 @@ def _members(owner: type) -> list[str]:
             methods[name] = member
     internal = INTERNAL.get(owner.__name__, set())
     rows = [f"| `{name}` | `{kind}` | {lines[name]} |" for name, kind in kinds.items() if name not in internal]
-    parts = ["| property | type | |\n|---|---|---|", *rows, ""] if rows else []
+    parts = ["| property | type | meaning |\n|---|---|---|", *rows, ""] if rows else []
     for name, member in methods.items():
         if name not in internal:
             parts += [f"### {owner.__name__}.{name}\n", *_function(name, member)]
@@ -134,7 +134,7 @@ def _internal(names: set[str], lines: dict[str, str], methods: dict[str, Any]) -
     """A table of the members that are there for other parts of tokenmill."""
     told = {**lines, **{name: _first_sentence(method) for name, method in methods.items()}}
     rows = [f"| `{name}` | {line} |" for name, line in told.items() if name in names]
-    return ["| used by other parts of tokenmill | |\n|---|---|", *rows, ""] if rows else []
+    return ["| used by other parts of tokenmill | meaning |\n|---|---|", *rows, ""] if rows else []
 
 
 def _signature(name: str, function: Any) -> str:

@@ -59,7 +59,7 @@ def _table(event: type[events.Event]) -> str:
         f"| `{name}` | {kind.strip().replace('|', 'or')} | {comment or ''} |"
         for name, kind, comment in FIELD.findall(inspect.getsource(event))
     ]
-    return "\n".join(["| field | type | |", "|---|---|---|", *rows, ""])
+    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":

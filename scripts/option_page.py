@@ -61,7 +61,7 @@ def _part(title: str, where: str, group: type, without: Collection[type] = ()) -
     """The options of a group, except those that other groups declare in the same words."""
     elsewhere = {row for other in without for row in _rows(other)}
     rows = [row for row in _rows(group) if row not in elsewhere]
-    return [f"## {title}", "", where, "", "| option | values | default | |", "|---|---|---|---|", *rows, ""]
+    return [f"## {title}", "", where, "", "| option | values | default | meaning |", "|---|---|---|---|", *rows, ""]
 
 
 def _rows(group: type) -> list[str]:

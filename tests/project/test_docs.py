@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from pages import run_commands, run_here, run_page, run_script
 
 import tokenmill
 from tokenmill.cli import parser
+from tokenmill.exchange.registry import FORMATS as EXCHANGED
+from tokenmill.reading import FORMATS as READ
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -44,6 +47,23 @@ def test_every_function_is_in_the_readme_or_the_changelog():
     for name in tokenmill.__all__:
         if inspect.isroutine(getattr(tokenmill, name)):
             assert f"tm.{name}" in documents
+
+
+def test_formats_errors_variables_and_extras_are_documented():
+    docs = {path.name: path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md")}
+    for name in EXCHANGED:
+        assert f"`{name}`" in docs["formats.md"]
+    for name in READ:
+        assert name in docs["building.md"]
+    for name, error in vars(tokenmill.errors).items():
+        if inspect.isclass(error) and issubclass(error, tokenmill.errors.TokenmillError):
+            assert re.search(rf"\b{name}\b", docs["api.md"]), name
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    for name in set(re.findall(r"TOKENMILL_[A-Z_]+", sources)) - {"TOKENMILL_SURVIVOR"}:  # of a test suite
+        assert any(name in page for page in docs.values()), name
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for name in [name for name, packages in extras.items() if packages]:
+        assert f"`tokenmill[{name}]`" in docs["install.md"]
 
 
 def test_public_names_are_these():
