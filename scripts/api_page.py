@@ -90,7 +90,7 @@ def returned_classes() -> dict[str, type]:
 
 def _index(functions: dict[str, Any], classes: dict[str, type]) -> list[str]:
     rows = [f"| `{name}` | {_first_sentence(value)} |" for name, value in {**functions, **classes}.items()]
-    rows.append("| `tm.errors` | every error that tokenmill raises on purpose |")
+    rows.append("| `tm.errors` | Every error tokenmill raises on purpose, and the exit code each becomes. |")
     return ["| name | meaning |\n|---|---|", *rows, ""]
 
 
@@ -192,7 +192,8 @@ def _first_paragraph(value: Any) -> str:
 
 
 def _first_sentence(value: Any) -> str:
-    return re.split(r"(?<=[^.]\.) |: `tm", _first_paragraph(value))[0]
+    """The first sentence of a docstring, without an example in it."""
+    return re.split(r"(?<=[^.]\.) |: `tm", _first_paragraph(value))[0].rstrip(".") + "."
 
 
 def _sentence(comment: str) -> str:

@@ -70,14 +70,14 @@ def problems(site: Path) -> Iterator[str]:
     """Everything that is wrong in a built site, as lines for people."""
     pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
-        if path.name == "404.html":  # a server shows it for any path, so its links cannot be relative
-            continue
         name = path.relative_to(site)
         for problem in page.problems:
             yield f"{name}: {problem}"
         for address in page.loads:
             if ELSEWHERE.match(address):
                 yield f"{name}: loads {address} from another host"
+        if path.name == "404.html":  # a server shows it for any path, so its links are not relative to its own
+            continue
         for address in (*page.links, *page.loads):
             if not urlsplit(address).scheme and not ELSEWHERE.match(address) and not _exists(address, path, pages):
                 yield f"{name}: {address} leads nowhere"
