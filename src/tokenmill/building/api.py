@@ -102,7 +102,7 @@ def _destination(out: str | os.PathLike[str], *, shared: bool = False) -> Destin
     if is_url(out):
         from tokenmill.building.bucket_destination import BucketDestination
 
-        return BucketDestination(str(out))
+        return BucketDestination(str(out), keeps_log=not shared)
     return FolderDestination(Path(out), shared=shared)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.building.build_plan import BuildPlan, PriorWork
 from tokenmill.building.destination import FolderDestination
 from tokenmill.building.request import ResolvedRequest
-from tokenmill.errors import LockedError, UsageError
+from tokenmill.errors import LockedError, UnreachableError, UsageError
 from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.io.lock import build_lock, lock_holder
@@ -22,19 +24,24 @@ from tokenmill.store.store import Store, open_store
 from tokenmill.user_cache import cache_folder
 
 SETTLING_SECONDS = 60
+LOG_SECONDS = 30.0
 WORK = "uploads"  # in the cache folder: the working folders of builds into buckets
 
 
 class BucketDestination(FolderDestination):
-    """A place in a bucket. Builds at the same time share finished shards; one of them publishes, the others raise."""
+    """A place in a bucket. Builds at the same time share finished shards; one of them publishes, the others raise.
 
-    def __init__(self, url: str) -> None:
+    With `keeps_log`, the log is copied to the bucket from time to time, so that the build can be watched from elsewhere.
+    """
+
+    def __init__(self, url: str, *, keeps_log: bool = True) -> None:
         check_url(url)
         if not is_bucket_url(url):
             raise UsageError(f"{url}: a store is built in a folder or in a bucket (s3://, gs://, az://)")
         self.url = url.rstrip("/")
         super().__init__(cache_folder() / WORK / secrets.token_hex(8))
         self.bucket = StoreBucket(self.url, self.folder)
+        self._keeps_log = keeps_log
         self._published = b""  # the manifest in the bucket when the build began
 
     @property
@@ -46,6 +53,8 @@ class BucketDestination(FolderDestination):
         stack.callback(disk.remove_tree, self.folder)
         stack.enter_context(build_lock(self.folder))
         self.bucket.pull()
+        if self._keeps_log:
+            stack.enter_context(_log_in_bucket(self.bucket))
         if (self.folder / NAME).exists():
             self._published = disk.read_bytes(self.folder / NAME)
         return None
@@ -71,6 +80,29 @@ class BucketDestination(FolderDestination):
         super().finish(store, plan)
         self.bucket.push_index()
         return open_store(self.url)
+
+
+@contextmanager
+def _log_in_bucket(bucket: StoreBucket) -> Iterator[None]:
+    """Copy the log of a build to its bucket every half a minute, and when the build fails."""
+    is_over = threading.Event()
+
+    def copy() -> None:
+        while not is_over.wait(LOG_SECONDS):
+            bucket.push_log()
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except BaseException:
+        bucket.push_log()
+        raise
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from urllib.parse import quote
 
 from tokenmill import events
 from tokenmill.errors import UsageError
@@ -21,6 +22,7 @@ LOOPBACK = "127.0.0.1"
 PORT = 8321
 PORTS_TRIED = 50
 MODULE = "tokenmill.dashboard.following"
+TOKEN_VARIABLE = "TOKENMILL_DASH_TOKEN"  # asked for, if it is set
 
 
 class DashboardPage:
@@ -29,7 +31,7 @@ class DashboardPage:
     def __init__(self) -> None:
         check_installed()
         with listening_socket() as sock:
-            self.url = url_of(sock)
+            self.url = url_of(sock, os.environ.get(TOKEN_VARIABLE))
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", MODULE, str(sock.fileno())],
                 stdin=subprocess.PIPE,
@@ -93,8 +95,9 @@ def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.so
     raise UsageError(f"no server can listen at {host}, port {port or PORT}: {failure.strerror}; {remedy}")
 
 
-def url_of(sock: socket.socket) -> str:
-    """The address of a server with this socket, for a browser on this machine."""
+def url_of(sock: socket.socket, token: str | None = None) -> str:
+    """The address of a server with this socket, for a browser on this machine, with the token if it needs one."""
     host, port = sock.getsockname()[:2]
     name = LOOPBACK if host in ("0.0.0.0", "::") else host
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+    query = "" if token is None else f"?token={quote(token)}"
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}"

@@ -11,8 +11,6 @@ from typing import Any
 from tokenmill.cli.flags import add_command, count
 from tokenmill.formatting import printable
 
-TOKEN_VARIABLE = "TOKENMILL_DASH_TOKEN"
-
 
 def add(commands: Any) -> None:
     command = add_command(
@@ -35,12 +33,12 @@ def add(commands: Any) -> None:
         default="127.0.0.1",
         metavar="ADDRESS",
         help="address to listen at (127.0.0.1: this machine only). Others need a token, which is printed with the address;"
-        f" {TOKEN_VARIABLE} sets it",
+        " TOKENMILL_DASH_TOKEN sets it",
     )
 
 
 def _dash(options: argparse.Namespace) -> int:
-    from tokenmill.building.dashboard_process import check_installed, listening_socket, url_of
+    from tokenmill.building.dashboard_process import TOKEN_VARIABLE, check_installed, listening_socket, url_of
 
     check_installed()
     from tokenmill.building.cache.store_cache import cache_root
@@ -53,7 +51,6 @@ def _dash(options: argparse.Namespace) -> int:
     if token is None and not is_loopback(options.host):
         token = secrets.token_urlsafe(24)
     with listening_socket(options.host, options.port) as sock:
-        address = url_of(sock) + (f"?token={token}" if token is not None else "")
-        print(printable(f"dashboard: {address}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
+        print(printable(f"dashboard: {url_of(sock, token)}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
         serve(Dashboard(library), sock, token)
     return 0

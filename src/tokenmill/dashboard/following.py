@@ -10,13 +10,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tokenmill.building.dashboard_process import TOKEN_VARIABLE
 from tokenmill.child_process import claim_process
 from tokenmill.dashboard.server import Dashboard, server_of
 from tokenmill.dashboard.watched import OneStore, place_of
-from tokenmill.errors import TokenmillError
 
 PATIENCE_SECONDS = 5.0  # after the last page was closed, and for one to be opened when the build has ended
 NICENESS = 5  # the build goes first
@@ -26,17 +27,14 @@ class Followed:
     """Where the build is at the moment."""
 
     def __init__(self) -> None:
-        self.folder = Path(os.devnull) / "no-build-yet"
-        self.is_over = False
+        self._place: Callable[[], Path] = lambda: Path(os.devnull) / "no-build-yet"
 
     def place(self) -> Path:
-        return self.folder
+        return self._place()
 
     def listen(self) -> None:
         for line in sys.stdin:
-            with suppress(TokenmillError, OSError):
-                self.folder = place_of(line.rstrip("\n"))
-        self.is_over = True
+            self._place = place_of(line.rstrip("\n"))
 
 
 def main() -> None:
@@ -46,7 +44,7 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     followed = Followed()
     dashboard = Dashboard(OneStore("build", followed.place))
-    server = server_of(dashboard, sock.getsockname()[0])
+    server = server_of(dashboard, sock.getsockname()[0], os.environ.get(TOKEN_VARIABLE))
 
     def end_when_left() -> None:
         followed.listen()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 
 from tokenmill.building.cache.maintenance import CachedStore, list_stores
 from tokenmill.building.source_index import read_listing
 from tokenmill.dashboard.followed_log import LOG, FollowedLog, is_alive
 from tokenmill.dashboard.inspection import Inspection
 from tokenmill.errors import StoreError, TokenmillError, UsageError
-from tokenmill.io import disk
-from tokenmill.io.atomic import write_atomically
-from tokenmill.io.object_store import is_url, join, read
-from tokenmill.store.bucket import open_mirror
+from tokenmill.io import disk, object_store
+from tokenmill.io.atomic import digest, write_atomically
+from tokenmill.io.object_store import check_url, is_url, join
+from tokenmill.store.bucket import open_mirror, read_manifest_at
 from tokenmill.store.manifest import NAME
 from tokenmill.store.store import Store, open_store
+from tokenmill.user_cache import cache_folder
 from tokenmill.watching.history import History
+
+BUCKET_SECONDS = 5.0  # between two looks at a bucket
 
 
 class Watched:
@@ -149,8 +154,11 @@ def _place_in(root: Path | None, name: str) -> Path:
 def library_at(path: str) -> Library:
     """What is at a path: a store, a build, or a cache. Raises UsageError if it is none of these."""
     if is_url(path):
-        mirror = place_of(path)
-        return OneStore(path, lambda: mirror)
+        check_url(path)
+        place = BucketPlace(path)
+        if not (place() / NAME).exists() and not (place() / LOG).exists():
+            read_manifest_at(path)  # raises, and says what is wrong
+        return OneStore(path, place)
     folder = Path(path)
     if (folder / NAME).exists() or (folder / LOG).exists():
         return OneStore(folder.resolve().name, lambda: folder)
@@ -160,13 +168,51 @@ def library_at(path: str) -> Library:
     raise UsageError(f"{path} is not a store or a cache: {why}; tokenmill build makes a store")
 
 
-def place_of(path: str) -> Path:
-    """A folder; or the mirror of a store in a bucket, with its log, which a mirror does not have by itself."""
-    if not is_url(path):
-        return Path(path)
-    folder = open_mirror(path)
-    with suppress(OSError, TokenmillError):  # losing the log only costs pictures
-        log = read(join(path, LOG))
-        if not (folder / LOG).exists() or disk.read_bytes(folder / LOG) != log:
-            write_atomically(folder / LOG, log)
-    return folder
+def place_of(path: str) -> Callable[[], Path]:
+    """Where a store is, from a path or a URL."""
+    if is_url(path):
+        return BucketPlace(path)
+    return lambda: Path(path)
+
+
+class BucketPlace:
+    """A store in a bucket: its mirror, once there is a store, or else a folder with the log of the build that makes it.
+
+    Looks every few seconds whether there is something new.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._folder, self._log = Path(os.devnull) / "no-build-yet", b""
+        self._tags: dict[str, str] = {}
+        self._looked_at: float | None = None
+        self._lock = Lock()
+        self._waiting = cache_folder() / "mirrors" / f"log-{digest(self.url.encode())}"
+
+    def __call__(self) -> Path:
+        with self._lock:
+            if self._looked_at is None or time.monotonic() - self._looked_at > BUCKET_SECONDS:
+                self._look()
+                self._looked_at = time.monotonic()
+            return self._folder
+
+    def _look(self) -> None:
+        with suppress(OSError, TokenmillError):  # nothing there yet, or the network is gone
+            if self._is_new(LOG):
+                self._log = object_store.read(join(self.url, LOG))
+                self._folder = self._folder if self._folder.exists() else self._waiting
+                self._write_log()
+        with suppress(OSError, TokenmillError):
+            if self._is_new(NAME):
+                self._folder = open_mirror(self.url)
+                self._write_log()
+
+    def _is_new(self, name: str) -> bool:
+        tag = object_store.stat(join(self.url, name)).tag
+        before, self._tags[name] = self._tags.get(name), tag
+        return tag != before
+
+    def _write_log(self) -> None:
+        if self._log:
+            disk.make_folder(self._folder)
+            write_atomically(self._folder / LOG, self._log)

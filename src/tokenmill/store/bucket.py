@@ -19,7 +19,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import CorruptError, LockedError, MismatchError, MissingStoreError, StoreError, UsageError
+from tokenmill.errors import (
+    CorruptError,
+    LockedError,
+    MismatchError,
+    MissingStoreError,
+    StoreError,
+    TokenmillError,
+    UsageError,
+)
 from tokenmill.formatting import first_names, parse_size
 from tokenmill.io import disk, mirror, object_store
 from tokenmill.io.atomic import digest, write_atomically
@@ -175,6 +183,11 @@ class StoreBucket:
         if theirs == manifest.fingerprint:
             return LockedError(f"{what} It has the same tokens as this one: open it")
         return MismatchError(f"{what} It has other tokens than this one; run this build again, or choose another place")
+
+    def push_log(self) -> None:
+        """Copy the log of a build that is running. Losing it only costs a look at the build."""
+        with suppress(OSError, TokenmillError):
+            self._push("events.jsonl", "events.jsonl")
 
     def push_index(self) -> None:
         """Write what is known of the input files, and the log. Losing these only costs time."""
