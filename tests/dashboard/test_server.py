@@ -290,7 +290,9 @@ def test_a_build_with_a_dashboard(tmp_path, tokenizer_path, capsys, monkeypatch)
 
 
 @pytest.mark.stress
-def test_a_failed_build_ends_its_dashboard(tmp_path, tokenizer_path):
+def test_a_failed_build_ends_its_dashboard(tmp_path, tokenizer_path, capsys):
     with pytest.raises(tm.errors.TokenmillError):
         tm.build(tmp_path / "nothing.jsonl", tokenizer_path, tmp_path / "store", dashboard=True, progress="quiet")
+    asked = Client(int(re.search(r"127\.0\.0\.1:(\d+)/", capsys.readouterr().err)[1]))
+    assert wait_until(lambda: "the terminal says why" in asked.first_event(), 30)
     assert wait_until(lambda: not followers(), 30)

@@ -48,6 +48,7 @@ def main() -> None:
 
     def end_when_left() -> None:
         followed.listen()
+        dashboard.library.get("").nothing = "The build ended before it began: the terminal says why."
         over_at = time.monotonic()
         while not server.should_exit:
             time.sleep(0.2)

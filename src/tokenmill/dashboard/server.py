@@ -135,7 +135,7 @@ class Dashboard:
 def _panel(watched: Watched) -> dict[str, str]:
     """What a page shows of a build, and which version of the store there is."""
     watched.update()
-    parts: dict[str, str] = dict(sections(watched.history, is_alive=watched.is_alive))
+    parts: dict[str, str] = dict(sections(watched.history, is_alive=watched.is_alive, nothing=watched.nothing))
     return {**parts, "version": watched.version(), "name": watched.name}
 
 

@@ -32,6 +32,7 @@ class Watched:
 
     def __init__(self, name: str, place: Callable[[], Path]) -> None:
         self.name, self._place = name, place
+        self.nothing = "No build has begun yet."  # said when there is no log
         self._log, self._lock = FollowedLog(), RLock()
         self._manifest: tuple[str, int, int] | None = None
         self._inspection: Inspection | None = None

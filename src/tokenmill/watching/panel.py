@@ -24,12 +24,21 @@ _LIMITS = {
 }
 
 
-def sections(history: History, *, is_alive: bool | None = None, now: float | None = None) -> dict[str, Markup]:
-    """The parts of the panel by name. `is_alive`: whether a process is building, if that is known."""
+def sections(
+    history: History,
+    *,
+    is_alive: bool | None = None,
+    now: float | None = None,
+    nothing: str = "No build has begun yet.",
+) -> dict[str, Markup]:
+    """The parts of the panel by name.
+
+    `is_alive`: whether a process is building, if that is known. `nothing` is said when there is no event.
+    """
     now = time.time() if now is None else now
     run = history.run
     if run is None:
-        waiting = tag("p", "No build has begun yet.", class_="state", role="status")
+        waiting = tag("p", nothing, class_="status-line")
         return {"status": waiting} | dict.fromkeys(("figures", "curves", "workers", "problems"), Markup(""))
     return {
         "status": _status(run, now, is_alive=is_alive),
