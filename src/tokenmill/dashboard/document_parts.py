@@ -84,7 +84,12 @@ def _document(inspection: Inspection, store: str, document: int, first: int, mar
     return joined(
         [
             tag("h3", heading),
-            tag("p", "from ", tag("code", place.file), f", row {place.row:,}; {some(len(ids), 'token')}{shown}"),
+            tag(
+                "p",
+                "from ",
+                tag("code", inspection.short_name(place.file), title=place.file),
+                f", row {place.row:,}; {some(len(ids), 'token')}{shown}",
+            ),
             tag(
                 "div",
                 _coloured(inspection, ids, first, last, marked),

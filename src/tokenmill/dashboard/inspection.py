@@ -7,9 +7,9 @@ shards, spread evenly, and the result says how much was looked at.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from threading import RLock
@@ -20,20 +20,21 @@ import numpy.typing as npt
 
 from tokenmill.documents import BLANK
 from tokenmill.io import disk
-from tokenmill.packing.comparison import Packed, compare
+from tokenmill.packing.comparison import Packed, compare_counts
 from tokenmill.packing.stats import Tally
-from tokenmill.store.manifest import Manifest
+from tokenmill.packing.strategies import WINDOW
 from tokenmill.store.side_files import QUARANTINE, side_file
 from tokenmill.store.store import Store
+from tokenmill.store.stream import Documents
 
 MOST_SHARDS = 500  # whose lengths are looked at
 MOST_TOKENS = 50_000_000  # that are counted
 SLICE = 1 << 18  # tokens counted together
-QUICK_DOCUMENTS = 50_000  # that are packed while a slider moves
-EXACT_DOCUMENTS = 5_000_000  # that are packed when it rests
+QUICK_DOCUMENTS = 20_000  # that are packed while a slider moves
 SEARCH_SECONDS = 0.6
 SEARCH_TOKENS = 1 << 20  # decoded together
 SNIPPET = 120  # characters on each side of what was found
+SORTED_BY = ("tokens", "bytes_per_token", "documents", "quarantined", "file")  # of FileCounts
 
 
 class FileCounts(NamedTuple):
@@ -83,6 +84,7 @@ class Inspection:
         self.store = store
         self._lock = RLock()
         self._packed = lru_cache(256)(self._pack)
+        self._documents = lru_cache(4)(self._documents_of)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -117,11 +119,30 @@ class Inspection:
                 counts = np.pad(counts, (0, max(0, len(found) - len(counts)))) + found
         return counts
 
-    def files(self) -> list[FileCounts]:
+    @cached_property
+    def folder(self) -> str:
+        """The folder of all input files, with a slash at its end; empty if they have none in common."""
+        names = self.store.input_files
+        common = os.path.commonprefix([min(names), max(names)]) if names else ""  # noqa: RUF071
+        return common[: common.rfind("/") + 1]
+
+    def short_name(self, file: str) -> str:
+        """The name of an input file within the folder of all of them."""
+        return file.removeprefix(self.folder) or file
+
+    def files(self, sort: str, search: str) -> list[FileCounts]:
+        """The input files whose names hold a text, case ignored, in one of the orders of SORTED_BY."""
         with self._lock:
-            return self._files
+            named = self._sorted_files[sort]
+        wanted = search.lower()
+        return [counts for name, counts in named if wanted in name]
 
     @cached_property
+    def _sorted_files(self) -> dict[str, list[tuple[str, FileCounts]]]:
+        """In every order, each with its name in lower case: so that lists of 100,000 files are shown at once."""
+        named = [(each.file.lower(), each) for each in self._files()]
+        return {key: sorted(named, key=lambda pair: getattr(pair[1], key), reverse=key != "file") for key in SORTED_BY}
+
     def _files(self) -> list[FileCounts]:
         """From the receipts: some milliseconds for a hundred of them."""
         store, found, document = self.store, dict[str, FileCounts](), 0
@@ -142,11 +163,27 @@ class Inspection:
     def packed(self, seq_len: int, *, quick: bool) -> tuple[list[Packed], int]:
         """Every strategy at this length, and how many documents that was counted from."""
         with self._lock:
-            return self._packed(seq_len, QUICK_DOCUMENTS if quick else EXACT_DOCUMENTS)
+            countable = self._countable(seq_len)
+            return self._packed(seq_len, min(QUICK_DOCUMENTS, countable) if quick else countable)
+
+    def _countable(self, seq_len: int) -> int:
+        """All documents if their pieces are packed together; or how many, in a power of two, so that few parts are kept."""
+        documents = len(self.store)
+        pieces = documents + self.store.num_tokens // max(seq_len // 2, 1)
+        return documents if pieces < WINDOW else 1 << max((documents * WINDOW // pieces).bit_length() - 1, 0)
 
     def _pack(self, seq_len: int, documents: int) -> tuple[list[Packed], int]:
-        part = _part(self.store, documents)
-        return compare(part, seq_len, {}, keep_plans=False), len(part)
+        part = self._documents(documents)
+        return compare_counts(part, seq_len), len(part.lengths)
+
+    def _documents_of(self, most: int) -> Documents:
+        """All documents, or if there are more than `most`, those of some shards, spread evenly, end to end."""
+        store = self.store
+        fewer = max(1, most * store.num_shards // max(len(store), 1))
+        shards = spread(store.num_shards, store.num_shards if len(store) <= most else fewer)
+        parts = [np.diff(store.ends_of(shard), prepend=0) for shard in shards]
+        lengths = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return Documents(0, 0, np.cumsum(lengths) - lengths, lengths)
 
     def quarantined(self, reason: str, first: int, count: int) -> list[tuple[int, dict[str, Any]]]:
         """Quarantined documents with their numbers, of one reason or of all."""
@@ -223,19 +260,3 @@ def _token_slice(store: Store, start: int, stop: int) -> Iterator[npt.NDArray[An
         end = min(stop, store.token_ends[shard])
         yield store.ids_of(shard)[start - store.token_starts[shard] : end - store.token_starts[shard]]
         start = end
-
-
-def _part(store: Store, documents: int) -> Store:
-    """The store, or if it has more documents than that, shards of it, spread evenly."""
-    manifest = store.manifest
-    if manifest.documents <= documents:
-        return store
-    shards = spread(store.num_shards, max(1, documents * store.num_shards // manifest.documents))
-    return Store(store.path, _with_shards(manifest, shards), sources=store.sources_path)
-
-
-def _with_shards(manifest: Manifest, shards: list[int]) -> Manifest:
-    names = ("shard_ids", "shard_documents", "shard_tokens", "row_starts", "receipts")
-    changed: dict[str, Any] = {name: [getattr(manifest, name)[shard] for shard in shards] for name in names}
-    changed |= {"documents": sum(changed["shard_documents"]), "tokens": sum(changed["shard_tokens"])}
-    return replace(manifest, **changed)

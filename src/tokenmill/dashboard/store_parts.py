@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tokenmill.building.source_text import source_row
-from tokenmill.dashboard.inspection import FileCounts, Inspection
+from tokenmill.dashboard.inspection import SORTED_BY, FileCounts, Inspection
 from tokenmill.errors import TokenmillError
 from tokenmill.formatting import human, percent, some
 from tokenmill.packing.comparison import Packed
@@ -18,7 +18,6 @@ from tokenmill.watching.markup import Markup, joined, tag
 PAGE = 50  # entries of a list
 TOP_TOKENS = 40
 LENGTHS = (128, 131072)  # of rows, that the slider reaches
-SORTED_BY = ("tokens", "bytes_per_token", "documents", "quarantined", "file")
 IN_ROWS = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"))
 
 
@@ -78,6 +77,7 @@ def tokens_part(inspection: Inspection) -> Markup:
         ]
         for token, count in found.counts
     ]
+    beside = tag("span", "beside the most frequent", class_="unseen")
     summary = (
         f"{some(len(store), 'document')}, {lengths.mean:,.1f} tokens each on average;"
         f" {found.distinct:,} of {store.manifest.tokenizer['vocab_size']:,} ids occur{part}."
@@ -86,7 +86,7 @@ def tokens_part(inspection: Inspection) -> Markup:
         [
             tag("p", summary),
             histogram,
-            table(f"The most frequent tokens{part}", ["id", "token", "", "count", "share"], rows, numbers=2),
+            table(f"The most frequent tokens{part}", ["id", "token", beside, "count", "share"], rows, numbers=2),
         ]
     )
 
@@ -98,9 +98,8 @@ def visible(text: str) -> str:
 
 def files_part(inspection: Inspection, store: str, search: str, sort: str, first: int) -> Markup:
     """The input files, and how well the tokenizer fits each."""
-    files = [each for each in inspection.files() if search.lower() in each.file.lower()]
-    sort = sort if sort in SORTED_BY else "tokens"
-    files.sort(key=lambda each: getattr(each, sort), reverse=sort != "file")
+    sort = sort if sort in SORTED_BY else SORTED_BY[0]
+    files = inspection.files(sort, search)
     shown = files[first : first + PAGE]
     names = {
         "file": "file",
@@ -113,8 +112,9 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
         tag("strong", name) if key == sort else link(name, "files", store, sort=key, search=search)
         for key, name in names.items()
     ]
-    rows = [_file_row(each, store) for each in shown]
-    caption = f"{first + 1:,} to {first + len(shown):,} of {some(len(files), 'file')}" if shown else "No file"
+    rows = [_file_row(each, inspection.short_name(each.file), store) for each in shown]
+    where = f" in {inspection.folder}" if inspection.folder else ""
+    caption = f"{first + 1:,} to {first + len(shown):,} of {some(len(files), 'file')}{where}" if shown else "No file"
     return joined(
         [
             tag(
@@ -131,10 +131,8 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
     )
 
 
-def _file_row(counts: FileCounts, store: str) -> list[str | Markup]:
-    name = (
-        link(counts.file, "documents", store, document=counts.first) if counts.documents else tag("span", counts.file)
-    )
+def _file_row(counts: FileCounts, shown: str, store: str) -> list[str | Markup]:
+    name = link(shown, "documents", store, document=counts.first) if counts.documents else tag("span", shown)
     ratio = f"{counts.bytes_per_token:.2f}"
     return [name, f"{counts.documents:,}", f"{counts.tokens:,}", ratio, f"{counts.quarantined:,}"]
 
@@ -157,7 +155,7 @@ def quarantine_part(inspection: Inspection, store: str, reason: str, first: int)
         return tag("p", "No document was left out, and no file failed.")
     parts: list[Markup] = []
     if failed:
-        lines = [[each["file"], each["error"]] for each in failed[:PAGE]]
+        lines = [[inspection.short_name(each["file"]), each["error"]] for each in failed[:PAGE]]
         parts.append(table(f"{some(len(failed), 'file')} failed; the next build tries again", ["file", "error"], lines))
     if total:
         choices = [link(f"all {total:,}", "quarantine", store, "chosen" if not reason else "")]
@@ -167,7 +165,7 @@ def quarantine_part(inspection: Inspection, store: str, reason: str, first: int)
         ]
         entries = inspection.quarantined(reason, first, PAGE)
         count = by_reason.get(reason, 0) if reason else total
-        rows = [_quarantined_row(number, entry) for number, entry in entries]
+        rows = [_quarantined_row(number, entry, inspection.short_name(entry["file"])) for number, entry in entries]
         caption = f"{first + 1:,} to {first + len(entries):,} of {some(count, 'quarantined document')}"
         parts += [
             tag("nav", choices, class_="choices", aria_label="reasons"),
@@ -177,11 +175,11 @@ def quarantine_part(inspection: Inspection, store: str, reason: str, first: int)
     return joined(parts)
 
 
-def _quarantined_row(number: int, entry: dict[str, Any]) -> list[str | Markup]:
+def _quarantined_row(number: int, entry: dict[str, Any], file: str) -> list[str | Markup]:
     reason = entry["reason"] + (f" ({entry['detail']})" if entry.get("detail") else "")
-    where = f"{entry['file']}, row {entry['row']:,}"
+    where = f"{file}, row {entry['row']:,}"
     button = tag("button", "show", type="button", data_row=number, aria_label=f"show the text of {where}")
-    return [entry["file"], reason, tag("div", button), f"{entry['row']:,}"]
+    return [file, reason, tag("div", button), f"{entry['row']:,}"]
 
 
 def row_part(inspection: Inspection, number: int) -> Markup:

@@ -15,6 +15,7 @@ from tokenmill.packing.layout import ONLY_FOR, layout_of
 from tokenmill.packing.stats import Stats
 from tokenmill.packing.strategies import count_rows
 from tokenmill.store.store import Store
+from tokenmill.store.stream import Documents
 
 # The strategies for which an option makes a difference. Where no document is split, all rows start at a document anyway.
 _RELEVANT_FOR = {**ONLY_FOR, "row_start": ("concat",)}
@@ -48,15 +49,34 @@ class Packed:
         }
 
 
-def compare(
-    store: Store, seq_len: int, given: dict[str, Any], split: str | None = None, *, keep_plans: bool = True
-) -> list[Packed]:
-    """Pack a store with every strategy under the given options. Makes and keeps the plans of all of them, or only counts.
+def compare(store: Store, seq_len: int, given: dict[str, Any], split: str | None = None) -> list[Packed]:
+    """Pack a store with every strategy under the given options. Makes and keeps the plans of all of them.
 
     A strategy that does not take one of the options is packed without it. Options that are not given are tried both ways where
     that matters: rows that start anywhere or at documents, long documents split or truncated. Windows without overlap equal
     pad's rows, so the default here is an overlap of a quarter.
     """
+    packed = []
+    for strategy, own in _variants(seq_len, given):
+        accepted = {option: value for option, value in given.items() if _takes(strategy, option, given)}
+        left_out = tuple(option for option in given if option not in accepted)
+        packed.append(measure(store, seq_len, strategy, accepted | own, left_out, split=split))
+    return packed
+
+
+def compare_counts(documents: Documents, seq_len: int) -> list[Packed]:
+    """The same without further options, for documents whose lengths are in memory: rows are counted, and nothing is written."""
+    packed = []
+    for strategy, options in _variants(seq_len, {}):
+        start = time.perf_counter()
+        layout = layout_of(PackOptions(seq_len=seq_len, strategy=strategy, **options))
+        stats = count_rows(documents, layout).stats(seq_len)
+        packed.append(Packed(strategy, options, (), stats, time.perf_counter() - start))
+    return packed
+
+
+def _variants(seq_len: int, given: dict[str, Any]) -> list[tuple[Strategy, dict[str, Any]]]:
+    """Every strategy, with the options that are tried in addition to those given."""
     has_stride = "stride" in given or "overlap" in given
     variants: list[tuple[Strategy, dict[str, Any]]] = [("concat", {})]
     if not has_stride and "row_start" not in given:
@@ -64,12 +84,7 @@ def compare(
     variants.append(("best_fit", {}))
     variants += [("pad", {})] if "long_docs" in given else [("pad", {}), ("pad", {"long_docs": "truncate"})]
     variants.append(("windows", {} if has_stride else {"overlap": seq_len // 4}))
-    packed = []
-    for strategy, own in variants:
-        accepted = {option: value for option, value in given.items() if _takes(strategy, option, given)}
-        left_out = tuple(option for option in given if option not in accepted)
-        packed.append(measure(store, seq_len, strategy, accepted | own, left_out, split=split, keep_plan=keep_plans))
-    return packed
+    return variants
 
 
 def measure(
@@ -80,15 +95,10 @@ def measure(
     left_out: tuple[str, ...] = (),
     *,
     split: str | None = None,
-    keep_plan: bool = True,
 ) -> Packed:
-    """Pack a store in one way, and time it. Without `keep_plan`, the rows are counted and nothing is written."""
+    """Pack a store in one way, and time it."""
     start = time.perf_counter()
-    if keep_plan:
-        stats = pack(store, seq_len, strategy=strategy, split=split, **options).stats
-    else:
-        layout = layout_of(PackOptions(seq_len=seq_len, strategy=strategy, **options))
-        stats = count_rows(store, layout).stats(seq_len)
+    stats = pack(store, seq_len, strategy=strategy, split=split, **options).stats
     return Packed(strategy, options, left_out, stats, time.perf_counter() - start)
 
 

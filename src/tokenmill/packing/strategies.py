@@ -20,6 +20,7 @@ from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents, all_documents
 
 Chosen = Callable[[Documents], npt.NDArray[np.bool_]]  # which of these documents belong to the view
+Packable = Store | Documents  # what can be packed: a store, or documents whose starts and lengths are in memory
 Columns = dict[str, npt.NDArray[np.generic]]
 
 CONTINUES, CONTINUED = 1, 2  # the document continues in another row; it began in another row
@@ -44,7 +45,7 @@ def columns_of(layout: Layout) -> dict[str, str]:
     return PIECE_COLUMNS | ({"row_ends": "int64"} if layout.strategy == "best_fit" else {})
 
 
-def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+def plan_rows(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
     """Yield the plan in parts, and count its statistics in `tally`."""
     if layout.strategy == "concat":
         return _stream(store, layout, chosen, tally)
@@ -53,8 +54,10 @@ def plan_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally)
     return _one_piece_rows(store, layout, chosen, tally)
 
 
-def count_rows(store: Store, layout: Layout) -> Tally:
-    """The statistics of all rows of a store, counted without keeping a plan."""
+def count_rows(store: Packable, layout: Layout) -> Tally:
+    """The statistics of all rows, counted without keeping a plan.
+
+    Those of documents in memory equal those of their store as long as there are fewer than WINDOW pieces."""
     tally = Tally()
     for _ in plan_rows(store, layout, None, tally):
         pass
@@ -69,10 +72,10 @@ class Included(NamedTuple):
     truncated: npt.NDArray[np.bool_]
 
 
-def included_documents(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Included]:
+def included_documents(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Included]:
     """The documents that go into rows, one block after another. Counts what is left out."""
     longest = layout.seq_len
-    for documents in all_documents(store):
+    for documents in [store] if isinstance(store, Documents) else all_documents(store):
         starts, lengths = documents.starts, documents.lengths
         if chosen is not None:
             mine = chosen(documents)
@@ -96,7 +99,7 @@ def included_documents(store: Store, layout: Layout, chosen: Chosen | None, tall
 # Pieces: pad, windows, best_fit.
 
 
-def pieces(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Pieces]:
+def pieces(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Pieces]:
     """Documents cut into pieces of at most one row, a stride apart, in order; at most WINDOW pieces at once."""
     longest, stride = layout.seq_len, layout.stride
     for starts, lengths, _ in included_documents(store, layout, chosen, tally):
@@ -113,7 +116,7 @@ def pieces(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) ->
             yield Pieces(starts[document] + part * stride, size, flags)
 
 
-def _one_piece_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+def _one_piece_rows(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
     """pad and windows: one piece per row. With buckets, rows are sorted by width, with a pass over the documents for each."""
     narrower = 0
     for width in layout.widths:
@@ -130,7 +133,7 @@ def _one_piece_rows(store: Store, layout: Layout, chosen: Chosen | None, tally: 
         tally.widths.append((width, tally.rows - before))
 
 
-def _best_fit(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+def _best_fit(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
     window: list[Pieces] = []
     count = 0
     for some in pieces(store, layout, chosen, tally):
@@ -173,7 +176,7 @@ def _packed(window: list[Pieces], capacity: int, tally: Tally) -> Columns:
 # The stream: concat.
 
 
-def _stream(store: Store, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
+def _stream(store: Packable, layout: Layout, chosen: Chosen | None, tally: Tally) -> Iterator[Columns]:
     """The ranges of the store that make up the stream, adjacent ones joined; and where rows start, if at documents."""
     length = 0  # of the stream so far
     start, stop = -1, -1  # of the current range
