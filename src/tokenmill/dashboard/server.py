@@ -33,7 +33,7 @@ from tokenmill.dashboard.store_parts import (
 from tokenmill.dashboard.watched import Cache, Library, Watched
 from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.watching.markup import Markup, joined, tag
-from tokenmill.watching.panel import sections, style
+from tokenmill.watching.panel import style
 
 POLL_SECONDS = 0.5  # between two looks at the log
 ALIVE_SECONDS = 10.0  # between two signs of life to a page
@@ -134,9 +134,7 @@ class Dashboard:
 
 def _panel(watched: Watched) -> dict[str, str]:
     """What a page shows of a build, and which version of the store there is."""
-    watched.update()
-    parts: dict[str, str] = dict(sections(watched.history, is_alive=watched.is_alive, nothing=watched.nothing))
-    return {**parts, "version": watched.version(), "name": watched.name}
+    return {**watched.panel(), "version": watched.version(), "name": watched.name}
 
 
 def _packing(watched: Watched, query: dict[str, str]) -> Markup:

@@ -23,6 +23,9 @@ from tokenmill.store.manifest import NAME
 from tokenmill.store.store import Store, open_store
 from tokenmill.user_cache import cache_folder
 from tokenmill.watching.history import History
+from tokenmill.watching.panel import sections
+
+CLOCK_SECONDS = 5.0  # after which the panel is drawn anew without news: lanes end now, and a silent build is noticed
 
 BUCKET_SECONDS = 5.0  # between two looks at a bucket
 
@@ -36,13 +39,26 @@ class Watched:
         self._log, self._lock = FollowedLog(), RLock()
         self._manifest: tuple[str, int, int] | None = None
         self._inspection: Inspection | None = None
+        self._drawing, self._drawn = RLock(), dict[str, str]()
+        self._drawn_alive: bool | None = None
+        self._drawn_at = -CLOCK_SECONDS
 
     @property
     def folder(self) -> Path:
         return self._place()
 
-    def update(self) -> None:
-        self._log.update(self.folder)
+    def update(self) -> bool:
+        """Whether the log has something new."""
+        return self._log.update(self.folder)
+
+    def panel(self) -> dict[str, str]:
+        """The parts of the panel, drawn anew if there is news, or for the clock."""
+        with self._drawing:
+            has_news, is_alive, now = self.update(), self.is_alive, time.monotonic()
+            if has_news or is_alive != self._drawn_alive or now - self._drawn_at > CLOCK_SECONDS:
+                self._drawn = dict(sections(self.history, is_alive=is_alive, nothing=self.nothing))
+                self._drawn_alive, self._drawn_at = is_alive, now
+            return self._drawn
 
     @property
     def history(self) -> History:

@@ -31,9 +31,17 @@ async function fetchPart(part, query, signal) {
   return answer.text();
 }
 
+// The same control in what has taken the place of what it was in, so that the keyboard goes on from there.
+function focusAgain(target, focused) {
+  const isSame = (each) => each.name === focused.name && each.textContent === focused.textContent;
+  const same = [...target.querySelectorAll(focused.tagName)].find(isSame);
+  (same || at("main")).focus({ preventScroll: true });
+}
+
 async function showPart() {
   const shown = route;
   const target = at("part");
+  const focused = target.contains(document.activeElement) ? document.activeElement : null;
   target.setAttribute("aria-busy", "true");
   const soon = setTimeout(() => { if (shown === route) target.innerHTML = "<p class='quiet'>Counting ...</p>"; }, 300);
   try {
@@ -43,7 +51,10 @@ async function showPart() {
     if (shown === route) target.innerHTML = "<p class='error'>The server does not answer.</p>";
   } finally {
     clearTimeout(soon);
-    target.removeAttribute("aria-busy");
+    if (shown === route) {
+      target.removeAttribute("aria-busy");
+      if (focused && document.activeElement === document.body) focusAgain(target, focused);
+    }
   }
 }
 
@@ -172,19 +183,29 @@ const isPacking = (event) => event.target.form && event.target.form.dataset.part
 addEventListener("input", (event) => { if (isPacking(event)) moved(event, true); });
 addEventListener("change", (event) => { if (isPacking(event)) moved(event, false); });
 
+// A button says what it does, and screen readers hear of what.
+function call(button, word) {
+  button.setAttribute("aria-label", button.getAttribute("aria-label").replace(button.textContent, word));
+  button.textContent = word;
+}
+
 addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-row]");
   if (!button) return;
   const place = button.parentElement;
   const shown = place.querySelector(".row-text");
-  if (shown) { shown.remove(); button.textContent = "show"; return; }
+  if (shown) {
+    shown.remove();
+    call(button, "show");
+    return;
+  }
   const query = new URLSearchParams({ entry: button.dataset.row });
   if (route.query.get("store")) query.set("store", route.query.get("store"));
   const text = document.createElement("div");
   text.className = "row-text";
   text.innerHTML = await fetchPart("row", query);
   place.append(text);
-  button.textContent = "hide";
+  call(button, "hide");
 });
 
 addEventListener("hashchange", show);
