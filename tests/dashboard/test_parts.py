@@ -62,7 +62,7 @@ def test_lengths_and_tokens(client, store):
 
 def test_files_and_their_bytes_per_token(client, store):
     inspection = Inspection(store)
-    files = {each.file: each for each in inspection.files()}
+    files = {each.file: each for each in inspection.files("tokens", "")}
     assert sum(each.tokens for each in files.values()) == store.num_tokens
     assert sum(each.documents for each in files.values()) == len(store)
     assert sum(each.quarantined for each in files.values()) == 2
@@ -155,7 +155,8 @@ def test_a_source_that_is_gone_is_said(tmp_path, tokenizer_path):
 def test_a_document_with_its_tokens(client, store):
     part = client.part("documents", document=8)
     place = store.locate(8)
-    assert f"{place.file}, row {place.row}" in text_of(part)
+    assert f"from a.jsonl, row {place.row}" in text_of(part)
+    assert f'title="{place.file}"' in part
     spans = re.findall(r'<span class="token t\d"[^>]*>(.*?)</span>', part, re.DOTALL)
     text = "".join(html.unescape(span).replace("⏎\n", "\n") for span in spans)
     assert text.removesuffix("<|endoftext|>") == store.text(8)
