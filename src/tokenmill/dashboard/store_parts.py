@@ -99,8 +99,7 @@ def visible(text: str) -> str:
 def files_part(inspection: Inspection, store: str, search: str, sort: str, first: int) -> Markup:
     """The input files, and how well the tokenizer fits each."""
     sort = sort if sort in SORTED_BY else SORTED_BY[0]
-    files = inspection.files(sort, search)
-    shown = files[first : first + PAGE]
+    shown, count = inspection.files(sort, search, first, PAGE)
     names = {
         "file": "file",
         "documents": "documents",
@@ -114,7 +113,7 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
     ]
     rows = [_file_row(each, inspection.short_name(each.file), store) for each in shown]
     where = f" in {inspection.folder}" if inspection.folder else ""
-    caption = f"{first + 1:,} to {first + len(shown):,} of {some(len(files), 'file')}{where}" if shown else "No file"
+    caption = f"{first + 1:,} to {first + len(shown):,} of {some(count, 'file')}{where}" if shown else "No file"
     return joined(
         [
             tag(
@@ -126,7 +125,7 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
                 class_="ask",
             ),
             table(caption, heads, rows, numbers=4),
-            pages("files", store, first, len(files), search=search, sort=sort),
+            pages("files", store, first, count, search=search, sort=sort),
         ]
     )
 
