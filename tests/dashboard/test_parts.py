@@ -62,7 +62,7 @@ def test_lengths_and_tokens(client, store):
 
 def test_files_and_their_bytes_per_token(client, store):
     inspection = Inspection(store)
-    files = {each.file: each for each in inspection.files("tokens", "")}
+    files = {each.file: each for each in inspection.files("tokens", "", 0, 100)[0]}
     assert sum(each.tokens for each in files.values()) == store.num_tokens
     assert sum(each.documents for each in files.values()) == len(store)
     assert sum(each.quarantined for each in files.values()) == 2
