@@ -6,11 +6,14 @@ built can be looked at.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
+import selectors
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -26,29 +29,52 @@ TOKEN_VARIABLE = "TOKENMILL_DASH_TOKEN"  # asked for, if it is set
 
 
 class DashboardPage:
-    """The page of one build. It is told where the build is, and in the end where the store is."""
+    """The page of one build. It is told where the build is, and in the end where the store is.
+
+    The process starts when somebody opens the page, or when the build is over: a page that nobody looks at costs nothing.
+    """
 
     def __init__(self) -> None:
         check_installed()
-        with listening_socket() as sock:
-            self.url = url_of(sock, os.environ.get(TOKEN_VARIABLE))
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, str(sock.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[sock.fileno()],
-                start_new_session=True,  # Ctrl-C is for the build
-                text=True,
-            )
+        self._socket = listening_socket()
+        self.url = url_of(self._socket, os.environ.get(TOKEN_VARIABLE))
+        self._process: subprocess.Popen[str] | None = None
+        self._place = ""
+        self._lock = threading.Lock()
+        self._is_over, self._end = socket.socketpair()
+        self._waiting = threading.Thread(target=self._wait_for_page, daemon=True)
+        self._waiting.start()
         print(f"dashboard: {self.url}", file=sys.stderr, flush=True)
+
+    def _wait_for_page(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._is_over, selectors.EVENT_READ)
+            selector.select()
+        with suppress(OSError), self._socket:  # no process can be started: nothing depends on it
+            self._start()
+
+    def _start(self) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", MODULE, str(self._socket.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._socket.fileno()],
+            start_new_session=True,  # Ctrl-C is for the build
+            text=True,
+        )
+        with self._lock:
+            self._process = process
+            if self._place:
+                _tell(process, self._place)
 
     def tell(self, place: str) -> None:
         """Where to look from now on: a folder, or the URL of a store."""
-        assert self._process.stdin is not None
-        with suppress(OSError):  # the process has gone: nothing depends on it
-            self._process.stdin.write(place.replace("\n", " ") + "\n")
-            self._process.stdin.flush()
+        with self._lock:
+            self._place = place
+            if self._process is not None:
+                _tell(self._process, place)
 
     def listener(self, listener: Listener) -> Listener:
         """Passes events on, and tells the page where the build is."""
@@ -62,13 +88,31 @@ class DashboardPage:
 
     def close(self) -> None:
         """The build is over."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        _left.append(self._process)
+        self._end.close()
+        self._waiting.join()
+        self._is_over.close()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with suppress(OSError):
+                self._process.stdin.close()
+            _left.append(self._process)
 
 
-_left: list[subprocess.Popen[str]] = []  # processes that may serve on: Python warns of those that are forgotten
+def _tell(process: subprocess.Popen[str], place: str) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):  # the process has gone: nothing depends on it
+        process.stdin.write(place.replace("\n", " ") + "\n")
+        process.stdin.flush()
+
+
+_left: list[subprocess.Popen[str]] = []  # processes that may serve on
+
+
+@atexit.register
+def _let_go() -> None:
+    """They outlive this process on purpose; Python would warn of it."""
+    for process in _left:
+        process.returncode = 0
 
 
 def check_installed() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
@@ -17,31 +17,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tokenmill.dashboard.cache_parts import cache_part
-from tokenmill.dashboard.document_parts import documents_part, number
 from tokenmill.dashboard.metrics import metrics
 from tokenmill.dashboard.request_checks import RequestChecks
-from tokenmill.dashboard.store_parts import (
-    facts_part,
-    files_part,
-    packing_form,
-    packing_part,
-    quarantine_part,
-    row_part,
-    tokens_part,
-)
 from tokenmill.dashboard.watched import Cache, Library, Watched
 from tokenmill.errors import StoreError, TokenmillError
-from tokenmill.watching.markup import Markup, joined, tag
+from tokenmill.watching.markup import tag
 from tokenmill.watching.panel import style
 
 POLL_SECONDS = 0.5  # between two looks at the log
 ALIVE_SECONDS = 10.0  # between two signs of life to a page
-SEQ_LEN = 2048
 CLOSING_SECONDS = 1  # for pages that are connected when the server ends
 STATIC = {"page.js": "text/javascript", "page.css": "text/css", "panel.css": "text/css", "icon.svg": "image/svg+xml"}
-
-Part = Callable[[Watched, dict[str, str]], Markup]
 
 
 class Dashboard:
@@ -95,6 +81,8 @@ class Dashboard:
             return HTMLResponse(tag("p", str(error), class_="error"), 422)
 
     def _part_html(self, part: str, query: dict[str, str]) -> str:
+        from tokenmill.dashboard.parts import PARTS, cache_part  # loads all that reads stores: not while a build runs
+
         if part == "cache":
             if not isinstance(self.library, Cache):
                 raise StoreError("this page shows one store, not a cache")
@@ -135,33 +123,6 @@ class Dashboard:
 def _panel(watched: Watched) -> dict[str, str]:
     """What a page shows of a build, and which version of the store there is."""
     return {**watched.panel(), "version": watched.version(), "name": watched.name}
-
-
-def _packing(watched: Watched, query: dict[str, str]) -> Markup:
-    seq_len = number(query.get("seq_len"), SEQ_LEN) or SEQ_LEN
-    result = packing_part(watched.inspection(), seq_len, quick="quick" in query)
-    if "only" in query:  # while the slider moves, the form stays
-        return result
-    return joined([packing_form(seq_len), tag("div", result, id="packing-result", aria_live="polite")])
-
-
-PARTS: dict[str, Part] = {
-    "facts": lambda watched, query: facts_part(watched.inspection()),
-    "tokens": lambda watched, query: tokens_part(watched.inspection()),
-    "files": lambda watched, query: files_part(
-        watched.inspection(),
-        watched.name,
-        query.get("search", ""),
-        query.get("sort", ""),
-        number(query.get("first"), 0),
-    ),
-    "packing": _packing,
-    "documents": lambda watched, query: documents_part(watched.inspection(), watched.name, query),
-    "quarantine": lambda watched, query: quarantine_part(
-        watched.inspection(), watched.name, query.get("reason", ""), number(query.get("first"), 0)
-    ),
-    "row": lambda watched, query: row_part(watched.inspection(), number(query.get("entry"), -1)),
-}
 
 
 def _resource(name: str) -> str:

@@ -9,22 +9,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, RLock
+from typing import TYPE_CHECKING
 
-from tokenmill.building.cache.maintenance import CachedStore, list_stores
-from tokenmill.building.source_index import read_listing
 from tokenmill.dashboard.followed_log import LOG, FollowedLog, is_alive
-from tokenmill.dashboard.inspection import Inspection
 from tokenmill.errors import StoreError, TokenmillError, UsageError
 from tokenmill.io import disk, object_store
 from tokenmill.io.atomic import digest, write_atomically
 from tokenmill.io.object_store import check_url, is_url, join
-from tokenmill.store.bucket import open_mirror, read_manifest_at
-from tokenmill.store.manifest import NAME
-from tokenmill.store.store import Store, open_store
 from tokenmill.user_cache import cache_folder
 from tokenmill.watching.history import History
 from tokenmill.watching.panel import sections
 
+if TYPE_CHECKING:  # what reads stores is loaded when it is asked for: not while a build runs
+    from tokenmill.building.cache.maintenance import CachedStore
+    from tokenmill.dashboard.inspection import Inspection
+    from tokenmill.store.store import Store
+
+MANIFEST = "manifest.json"
 CLOCK_SECONDS = 5.0  # after which the panel is drawn anew without news: lanes end now, and a silent build is noticed
 
 BUCKET_SECONDS = 5.0  # between two looks at a bucket
@@ -76,13 +77,15 @@ class Watched:
     def _version(self) -> tuple[str, int, int] | None:
         folder = self.folder
         try:
-            info = (folder / NAME).stat()
+            info = (folder / MANIFEST).stat()
         except OSError:
             return None
         return str(folder), info.st_ino, info.st_mtime_ns
 
     def inspection(self) -> Inspection:
         """What is in the store. Raises StoreError while there is none."""
+        from tokenmill.dashboard.inspection import Inspection
+
         with self._lock:
             version = self._version()
             if self._inspection is None or version != self._manifest:
@@ -103,6 +106,8 @@ class Watched:
 
 
 def _opened(folder: Path) -> Store:
+    from tokenmill.store.store import open_store
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of files that failed: the page lists them
         return open_store(folder)
@@ -145,6 +150,8 @@ class Cache(Library):
         self._watched: dict[str, Watched] = {}
 
     def list(self) -> list[CachedStore]:
+        from tokenmill.building.cache.maintenance import list_stores
+
         assert self.root is not None
         return list_stores(self.root)
 
@@ -160,6 +167,8 @@ class Cache(Library):
 
 def _place_in(root: Path | None, name: str) -> Path:
     """Where a store of the cache is: a build moves it when it is finished."""
+    from tokenmill.building.source_index import read_listing
+
     assert root is not None
     entry = root / "builds" / name
     if (entry / "store").exists() or not entry.exists():
@@ -171,17 +180,19 @@ def _place_in(root: Path | None, name: str) -> Path:
 def library_at(path: str) -> Library:
     """What is at a path: a store, a build, or a cache. Raises UsageError if it is none of these."""
     if is_url(path):
+        from tokenmill.store.bucket import read_manifest_at
+
         check_url(path)
         place = BucketPlace(path)
-        if not (place() / NAME).exists() and not (place() / LOG).exists():
+        if not (place() / MANIFEST).exists() and not (place() / LOG).exists():
             read_manifest_at(path)  # raises, and says what is wrong
         return OneStore(path, place)
     folder = Path(path)
-    if (folder / NAME).exists() or (folder / LOG).exists():
+    if (folder / MANIFEST).exists() or (folder / LOG).exists():
         return OneStore(folder.resolve().name, lambda: folder)
     if (folder / "stores").is_dir() or (folder / "builds").is_dir():
         return Cache(folder)
-    why = "no such folder" if not folder.is_dir() else f"it has no {NAME}, no {LOG}, and is not a cache"
+    why = "no such folder" if not folder.is_dir() else f"it has no {MANIFEST}, no {LOG}, and is not a cache"
     raise UsageError(f"{path} is not a store or a cache: {why}; tokenmill build makes a store")
 
 
@@ -214,13 +225,15 @@ class BucketPlace:
             return self._folder
 
     def _look(self) -> None:
+        from tokenmill.store.bucket import open_mirror
+
         with suppress(OSError, TokenmillError):  # nothing there yet, or the network is gone
             if self._is_new(LOG):
                 self._log = object_store.read(join(self.url, LOG))
                 self._folder = self._folder if self._folder.exists() else self._waiting
                 self._write_log()
         with suppress(OSError, TokenmillError):
-            if self._is_new(NAME):
+            if self._is_new(MANIFEST):
                 self._folder = open_mirror(self.url)
                 self._write_log()
 
