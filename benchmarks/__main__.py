@@ -75,6 +75,10 @@ def parser() -> argparse.ArgumentParser:
     _add_text(ray, "1GB")
     _add_tokenizer(ray)
 
+    dashboard = _add(commands, "dashboard", _dashboard, "a build with --dashboard and its page, against one without")
+    _add_text(dashboard, "600MB")
+    _add_tokenizer(dashboard)
+
     chart = commands.add_parser("chart", help="draw the speeds of a result of builds", description=write_chart.__doc__)
     chart.set_defaults(run=write_chart)
     chart.add_argument("results", type=Path, help="JSON that `builds --output` has written")
@@ -153,6 +157,13 @@ def _ray(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], 
 
     size = parse_size(options.size, "size")
     return measure_ray_overhead(work, options.corpus, options.tokenizer, size, options.rounds), ray_overhead_table
+
+
+def _dashboard(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:
+    from benchmarks.dashboard import dashboard_table, measure_dashboard
+
+    size = parse_size(options.size, "size")
+    return measure_dashboard(work, options.corpus, options.tokenizer, size, options.rounds), dashboard_table
 
 
 if __name__ == "__main__":

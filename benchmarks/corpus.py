@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from tokenmill.demo_data import demo_globs, demo_tokenizer
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.reading import Piece, Source, read, read_piece
+
+FILE_BYTES = 64_000_000
 
 
 def corpus_texts(inputs: list[str]) -> Iterator[str]:
@@ -43,3 +46,25 @@ def saved_tokenizer(spec: str | None, folder: Path) -> Tokenizer:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.definition.save(folder)
     return tokenizer
+
+
+def write_corpus(folder: Path, inputs: list[str], size: int) -> int:
+    """Files of text, `size` bytes in all. If there is not so much text, it is repeated with other first words."""
+    texts, _ = first_texts(inputs, size)
+    folder.mkdir()
+    written = turn = number = 0
+    while written < size:
+        turn += 1
+        lines: list[bytes] = []
+        pending = 0
+        for text in texts:
+            lines.append(json.dumps({"text": f"{turn} {text}"}, ensure_ascii=False).encode() + b"\n")
+            pending += len(lines[-1])
+            if pending >= FILE_BYTES or written + pending >= size:
+                (folder / f"{number:03}.jsonl").write_bytes(b"".join(lines))
+                written, number, lines, pending = written + pending, number + 1, [], 0
+                if written >= size:
+                    return written
+        (folder / f"{number:03}.jsonl").write_bytes(b"".join(lines))
+        written, number = written + pending, number + 1
+    return written

@@ -7,7 +7,6 @@ clock starts, as a cluster is; connecting to it counts. Rounds go through both i
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -18,12 +17,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.corpus import first_texts, saved_tokenizer
+from benchmarks.corpus import saved_tokenizer, write_corpus
 from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_facts, machine_line, say
 from tokenmill.building.machine import usable_cores
 from tokenmill.store.manifest import read_manifest
 
-FILE_BYTES = 64_000_000
 PORT = 6397
 START_SECONDS = 60.0
 BAR = 1.1  # times the seconds of local workers
@@ -36,7 +34,7 @@ def measure_ray_overhead(
     load = os.getloadavg()[0]
     tokenizer = saved_tokenizer(spec, work / "tokenizer")
     say(f"writing {size / 1e6:.0f} MB of text")
-    text_bytes = _write_corpus(work / "corpus", inputs, size)
+    text_bytes = write_corpus(work / "corpus", inputs, size)
     workers = usable_cores()
     seconds: dict[str, list[float]] = {"local": [], "ray": []}
     fingerprints: set[str] = set()
@@ -72,28 +70,6 @@ def measure_ray_overhead(
         ],
         "notes": ["Ratios of the rounds: " + ", ".join(f"{ratio:.2f}" for ratio in ratios) + "."],
     }
-
-
-def _write_corpus(folder: Path, inputs: list[str], size: int) -> int:
-    """Files of text, `size` bytes in all. If there is not so much text, it is repeated with other first words."""
-    texts, _ = first_texts(inputs, size)
-    folder.mkdir()
-    written = turn = number = 0
-    while written < size:
-        turn += 1
-        lines: list[bytes] = []
-        pending = 0
-        for text in texts:
-            lines.append(json.dumps({"text": f"{turn} {text}"}, ensure_ascii=False).encode() + b"\n")
-            pending += len(lines[-1])
-            if pending >= FILE_BYTES or written + pending >= size:
-                (folder / f"{number:03}.jsonl").write_bytes(b"".join(lines))
-                written, number, lines, pending = written + pending, number + 1, [], 0
-                if written >= size:
-                    return written
-        (folder / f"{number:03}.jsonl").write_bytes(b"".join(lines))
-        written, number = written + pending, number + 1
-    return written
 
 
 def _build(work: Path, backend: str, workers: int, engine: str) -> float:
