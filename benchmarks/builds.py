@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.corpus import first_texts, saved_tokenizer
-from benchmarks.harness import PEERS, Result, against_bar, machine_facts, machine_line, say
-from tokenmill.building.machine import proportional_bytes
+from benchmarks.harness import PEERS, Result, against_bar, machine_line, say
+from tokenmill.building.machine import machine_facts, proportional_bytes
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.io.checked_lines import read_lines
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_facts, machine_line, say
+from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_line, say
+from tokenmill.building.machine import machine_facts
 from tokenmill.exchange.api import export
 from tokenmill.exchange.importing import import_tokens
 from tokenmill.exchange.registry import FORMATS

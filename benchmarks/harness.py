@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import psutil
-
-from tokenmill.building.machine import usable_cores
 
 PEERS = Path(__file__).parent / "peers"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -64,23 +58,6 @@ def bar_lines(result: Result, digits: int = 4) -> list[str]:
 
 def cell(value: float | None, form: str, width: int, scale: float = 1) -> str:
     return f"{'' if value is None else format(value * scale, form):>{width}}"
-
-
-def machine_facts() -> Result:
-    model = platform.processor() or platform.machine()
-    try:
-        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip()
-    except (OSError, IndexError):
-        pass
-    return {
-        "cpu": model,
-        "cores": usable_cores(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("tokenmill", "gigatoken", "tokenizers", "pyarrow", "numpy")},
-    }
 
 
 def say(text: str) -> None:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from benchmarks.corpus import first_texts
-from benchmarks.harness import Result, bar_lines, cell, figure, machine_facts, machine_line, say
+from benchmarks.harness import Result, bar_lines, cell, figure, machine_line, say
+from tokenmill.building.machine import machine_facts
 from tokenmill.documents import BLOCK_BYTES, text_array
 from tokenmill.reading import read
 from tokenmill.reading.formats.jsonl import jsonl_texts

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.corpus import saved_tokenizer, write_corpus
-from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_facts, machine_line, say
-from tokenmill.building.machine import usable_cores
+from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_line, say
+from tokenmill.building.machine import machine_facts, usable_cores
 from tokenmill.store.manifest import read_manifest
 
 PORT = 6397

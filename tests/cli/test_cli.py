@@ -17,7 +17,6 @@ import pytest
 import tokenmill as tm
 from tokenmill.building.terminal import Terminal
 from tokenmill.cli import main
-from tokenmill.cli.bench import bench_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -258,58 +257,6 @@ def test_demo(tmp_path, capsys, monkeypatch):
     assert f"tokenmill show {tmp_path / 'store'}" in out
     assert "building" in err
     assert len(tm.open(tmp_path / "store")) == 3
-
-
-def test_bench_of_some_documents(tmp_path, monkeypatch, capsys):
-    """--num-docs measures the first documents only, across files, engines and build alike."""
-    for number in range(3):
-        (tmp_path / f"{number}.csv").write_text("body\n" + f"text {number}\n" * 10)
-
-    def build(source, tokenizer, rounds):
-        options = {"engine": "reference", "workers": 0, "eos": "none", "progress": "quiet"}
-        store = tm.build(source, tokenizer, tmp_path / "store", **options)
-        return [store.text(i) for i in range(len(store))]
-
-    monkeypatch.setattr("tokenmill.cli.bench._measure_engines", lambda tokenizer, texts, rounds: texts)
-    monkeypatch.setattr("tokenmill.cli.bench._measure_build", build)
-    monkeypatch.setattr("tokenmill.cli.bench.bench_table", lambda result: "")
-    command = ["bench", str(tmp_path), "-t", "bytes", "--text-field", "body", "--rounds", "1", "--json", "--num-docs"]
-    assert main([*command, "15"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["engines"] == result["build"] == ["text 0"] * 10 + ["text 1"] * 5
-    assert (result["num_docs"], result["documents"]) == (15, 15)
-    with pytest.raises(SystemExit):
-        main([*command, "0"])
-
-
-def test_bench(tmp_path, tokenizer_path):
-    """Engines side by side on the given text, and a build of it, as JSON and as a table."""
-    corpus = tmp_path / "words.jsonl"
-    corpus.write_text('{"text": "some words of text to measure with, and then some more of them"}\n' * 500)
-    ran = tokenmill("bench", corpus, "-t", tokenizer_path, "--rounds", "1", "--json", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    result = json.loads(ran.stdout)
-    assert (result["documents"], result["text_bytes"]) == (500, 500 * 62)
-    speeds = {row["engine"]: row["mb_per_second"] for row in result["engines"] if row["exact"]}
-    assert "tokenizers" in speeds
-    said = ran.stderr.decode().splitlines()
-    assert said[0] == "comparing every engine with the reference"
-    assert {line for line in said if line.startswith("measuring ")} == {f"measuring {each}, 1 round" for each in speeds}
-    assert all(speed > 0 for speed in speeds.values())
-    assert [row["engine"] for row in result["engines"] if row["exact"]] == sorted(
-        speeds, key=lambda name: -speeds[name]
-    )
-    assert all(row["why"] and row["mb_per_second"] is None for row in result["engines"] if not row["exact"])
-    assert sum(row["chosen"] for row in result["engines"]) == 1
-    build = result["build"]
-    assert build["source_bytes"] == corpus.stat().st_size
-    assert build["mb_per_second"] == pytest.approx(build["source_bytes"] / build["seconds"] / 1e6)
-    assert build["tokens"] == tm.build(corpus, tokenizer_path, tmp_path / "store", workers=0).num_tokens
-    assert build["peak_bytes"] > 10_000_000
-    table = bench_table(result)
-    assert all(row["engine"] in table for row in result["engines"])
-    assert "build of 37.5 kB" in table
-    assert main(["bench", "-", "-t", str(tokenizer_path)]) == 2
 
 
 # What it costs to ask.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 from tokenmill.formatting import parse_size
 
@@ -82,6 +83,27 @@ def proportional_bytes(pid: int) -> int:
     except OSError:
         pass
     return resident_bytes(pid)
+
+
+def machine_facts() -> dict[str, Any]:
+    """What figures depend on: processor, cores, memory, system, and versions."""
+    import platform
+    from importlib.metadata import version
+
+    import psutil
+
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return {
+        "cpu": model,
+        "cores": usable_cores(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("tokenmill", "gigatoken", "tokenizers", "pyarrow", "numpy")},
+    }
 
 
 def release_memory() -> None:

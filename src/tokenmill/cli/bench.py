@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.flags import add_command, add_corpus, add_groups, add_json, count, given_options, print_result
+from tokenmill.cli.flags import add_command, add_groups, add_json, count, given_options, print_result
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human, some
 from tokenmill.options import ReadOptions
 
 if TYPE_CHECKING:
-    from tokenmill.encoding.tokenizer import Tokenizer
+    from tokenmill.bar_chart import Bar
+    from tokenmill.cli.bench_methods import Method
+    from tokenmill.cli.bench_text import BenchText
     from tokenmill.reading import Source
 
-ENGINE_BYTES = 16_000_000  # of the text, for each exact engine
+LITTLE_BYTES = 20_000_000
 
 
 def add(commands: Any) -> None:
@@ -28,155 +25,151 @@ def add(commands: Any) -> None:
         commands,
         "bench",
         _bench,
-        help="measure engines and a build on your own text",
-        description=f"Measure every engine for a tokenizer on the first {ENGINE_BYTES // 10**6} MB of the text, and a build"
-        " of all of it into a temporary store.",
+        help="compare engines, builds and Hugging Face tokenizers on your own text",
+        description="Measure how fast text is tokenized: by Hugging Face tokenizers one document at a time and in batches, by"
+        " each engine that is proved exact, and by whole builds into a temporary store. The ids of all are compared. Slow"
+        " methods run on evenly chosen documents. Without arguments, the text is Python's own source files.",
     )
-    add_corpus(command)
+    command.add_argument(
+        "source", nargs="*", help="as for tokenmill build, except standard input (Python's own source files)"
+    )
+    command.add_argument("-t", "--tokenizer", help="as for tokenmill build (demo)")
     add_groups(command, ReadOptions)
-    command.add_argument("--num-docs", type=count, metavar="N", help="only the first N documents (all)")
+    command.add_argument("--num-docs", type=count, metavar="N", help="only the first N documents (all, up to 128 MB)")
     command.add_argument(
         "--rounds", type=count, default=3, metavar="N", help="repetitions; the best of each counts (3)"
     )
+    command.add_argument("--plot", type=Path, metavar="FILE", help="also draw a chart, as .svg or .png")
     add_json(command)
 
 
 def _bench(options: argparse.Namespace) -> int:
     from tempfile import TemporaryDirectory
 
+    from tokenmill.bar_chart import check_chart, save_chart
+    from tokenmill.building.machine import machine_facts
+    from tokenmill.cli.bench_methods import measure
+    from tokenmill.cli.bench_text import MOST_BYTES, MOST_DEMO_BYTES, read_text
     from tokenmill.encoding.api import load_tokenizer
-    from tokenmill.reading import read
 
-    source = read(*options.source, **given_options(options, ReadOptions))
-    if source.streams:
-        raise UsageError("bench reads its text several times: give files, not standard input")
-    tokenizer = load_tokenizer(options.tokenizer)
+    if options.plot is not None:
+        check_chart(options.plot)
+    source = _source(options)
+    tokenizer = load_tokenizer(options.tokenizer or "demo")
+    text = read_text(source, options.num_docs, MOST_BYTES if options.source else MOST_DEMO_BYTES)
+    if not text.texts:
+        raise UsageError("the input holds no documents to measure with")
     with TemporaryDirectory(prefix="tokenmill-bench-") as folder:
-        if options.num_docs is not None:
-            source = _first_documents(source, options.num_docs, Path(folder) / "documents.jsonl")
-        texts = _first_texts(source, ENGINE_BYTES)
-        if not texts:
-            raise UsageError("the input holds no documents to measure with")
-        result = {
-            "tokenizer": tokenizer.name,
-            "text_bytes": sum(len(text.encode()) for text in texts),
-            "documents": len(texts),
-            "num_docs": options.num_docs,
-            "rounds": options.rounds,
-            "engines": _measure_engines(tokenizer, texts, options.rounds),
-            "build": _measure_build(source, options.tokenizer, options.rounds),
-        }
+        methods, choice = measure(tokenizer, text, options.rounds, Path(folder))
+    result = {
+        "machine": machine_facts(),
+        "tokenizer": tokenizer.name,
+        "text": ", ".join(options.source) or "Python's own source files",
+        "documents": len(text.texts),
+        "text_bytes": text.num_bytes,
+        "source_bytes": sum(file.size for file in source.files),
+        "num_docs": options.num_docs,
+        "rounds": options.rounds,
+        "chosen": choice.engine,
+        "methods": method_rows(methods, text),
+        "refused": [{"engine": each.engine, "why": each.why} for each in choice.verdicts if not each.agrees],
+    }
     print_result(result, bench_table(result), as_json=options.json)
+    if options.plot is not None:
+        save_chart(f"MB of text per second: {_about_text(result)}", chart_bars(result), options.plot)
     return 0
 
 
-def _first_documents(source: Source, number: int, path: Path) -> Source:
-    """The first documents of a source, written to a file: a build with a limit would run in one process."""
-    from itertools import chain, islice
-
+def _source(options: argparse.Namespace) -> Source:
+    from tokenmill.demo_data import demo_globs
     from tokenmill.reading import read
 
-    with open(path, "w", encoding="utf-8") as out:
-        for text in islice(chain.from_iterable(_blocks(source)), number):
-            out.write(json.dumps({"text": text}) + "\n")
-    return read(path)
+    given = given_options(options, ReadOptions)
+    if "-" in options.source:
+        raise UsageError("bench reads its text several times: give files, not standard input")
+    if not options.source and given:
+        raise UsageError(
+            "options for reading need files: tokenmill bench FILES ...; without files, Python's own are read"
+        )
+    return read(*options.source, **given) if options.source else read(*demo_globs(), format="text")
 
 
-def _first_texts(source: Source, size: int) -> list[str]:
-    """The first documents of a source, of about `size` bytes in all."""
-    texts: list[str] = []
-    for block in _blocks(source):
-        texts += block
-        size -= sum(map(len, block))
-        if size <= 0:
-            break
-    return texts
-
-
-def _blocks(source: Source) -> Iterator[list[str]]:
-    """The documents of a source, except those too long for one block."""
-    from tokenmill.reading import Piece, read_piece
-
-    for file in source.files:
-        for block in read_piece(Piece(file), source):
-            yield [] if block.unfinished else block.values.to_pylist()
-
-
-def _measure_engines(tokenizer: Tokenizer, texts: list[str], rounds: int) -> list[dict[str, Any]]:
-    """The exact engines with their speed, fastest first, then those that were refused with the reason."""
-    from tempfile import TemporaryDirectory
-
-    from tokenmill.encoding.selection.choosing import choose
-    from tokenmill.encoding.selection.trial import Trial, write_texts
-    from tokenmill.encoding.selection.verdicts import Verdict
-
-    print("comparing every engine with the reference", file=sys.stderr)
-    definition, choice = tokenizer.definition, choose(tokenizer.definition, texts)
-    rows = []
-    with TemporaryDirectory(prefix="tokenmill-bench-") as name:
-        folder = Path(name)
-        definition.save(folder)
-        write_texts(folder / "texts.arrow", texts)
-        for verdict in (*choice.verdicts, Verdict(definition.reference, "", True, "the reference")):
-            speed = 0.0
-            if verdict.agrees:
-                print(f"measuring {verdict.engine}, {some(rounds, 'round')}", file=sys.stderr)
-            for _ in range(rounds if verdict.agrees else 0):
-                with Trial(verdict.engine, folder) as trial:
-                    if verdict.guard:
-                        trial.ask(guard=verdict.guard)
-                    run = trial.time(folder / "texts.arrow")
-                speed = max(speed, run["bytes"] / max(run["seconds"], 1e-9) / 1e6 if run else 0.0)
-            row = {"engine": verdict.engine, "exact": verdict.agrees, "why": verdict.why}
-            rows.append({**row, "mb_per_second": speed or None, "chosen": verdict.engine == choice.engine})
-    return sorted(rows, key=lambda row: -(row["mb_per_second"] or 0.0))
-
-
-def _measure_build(source: Source, tokenizer: str, rounds: int) -> dict[str, Any]:
-    """The best time of several builds of the whole source, and the most memory of any."""
-    from concurrent.futures import ThreadPoolExecutor
-    from tempfile import TemporaryDirectory
-
-    from tokenmill.building.api import build
-
-    seconds, peaks, done = [], [], threading.Event()
-    with TemporaryDirectory(prefix="tokenmill-bench-") as folder, ThreadPoolExecutor(1) as thread:
-        for turn in range(rounds):
-            print(f"build, round {turn + 1} of {rounds}", file=sys.stderr)
-            done.clear()
-            peak = thread.submit(_peak_memory, done)
-            began = time.perf_counter()
-            try:
-                tokens = build(source, tokenizer, Path(folder) / f"{turn}", progress="quiet").num_tokens
-            finally:
-                done.set()
-            seconds.append(time.perf_counter() - began)
-            peaks.append(peak.result())
-    best, size = min(seconds), sum(file.size for file in source.files)
-    speeds = {"mb_per_second": size / best / 1e6, "tokens_per_second": tokens / best}
-    return {"seconds": best, "source_bytes": size, "tokens": tokens, **speeds, "peak_bytes": max(peaks)}
-
-
-def _peak_memory(done: threading.Event) -> int:
-    """The peak memory of this process and its children together, sampled every 20 ms until `done` is set."""
-    import psutil
-
-    from tokenmill.building.machine import resident_bytes
-
-    process, peak = psutil.Process(), 0
-    while not done.wait(0.02):
-        pids = [process.pid, *(child.pid for child in process.children(recursive=True))]
-        peak = max(peak, sum(map(resident_bytes, pids)))
-    return peak
+def method_rows(methods: list[Method], text: BenchText) -> list[dict[str, Any]]:
+    """The figures of each method. The speedup is over the first, which encodes one document at a time."""
+    rows: list[dict[str, Any]] = []
+    for method in methods:
+        row: dict[str, Any] = {"method": method.name, "failed": method.failed or None}
+        if not method.failed:
+            seconds, size = max(method.best["seconds"], 1e-9), sum(text.sizes[number] for number in method.part)
+            row |= {"documents": len(method.part), "text_bytes": size, **method.best}
+            row |= {
+                "docs_per_second": len(method.part) / seconds,
+                "tokens_per_second": method.best["tokens"] / seconds,
+                "mb_per_second": size / seconds / 1e6,
+            }
+            row |= {"compared": method.compared, "differing": method.differing}
+        rows.append(row)
+    first = rows[0].get("mb_per_second")
+    for row in rows:
+        row["speedup"] = row["mb_per_second"] / first if first and not row["failed"] else None
+    return rows
 
 
 def bench_table(result: dict[str, Any]) -> str:
-    text = f"{human(result['text_bytes'])} of text, {some(result['documents'], 'document')}; best of {result['rounds']}"
-    lines = [f"{result['tokenizer']}: {text}", "", f"{'engine':<14}{'MB/s per core':>14}"]
-    for row in result["engines"]:
-        speed = f"{row['mb_per_second'] or 0:.1f}" if row["exact"] else "refused"
-        lines.append(f"{row['engine']:<14}{speed:>14}  {'chosen; ' if row['chosen'] else ''}{row['why']}")
-    build = result["build"]
-    speeds = f"{build['mb_per_second']:.1f} MB/s, {build['tokens_per_second']:,.0f} tokens/s"
-    took = f"{build['seconds']:.2f} s, {speeds}, {human(build['peak_bytes'])} of memory"
-    return "\n".join([*lines, "", f"build of {human(build['source_bytes'])}: {took}"])
+    """The figures as text: the machine, the text, a line per method, and what the comparison of ids found."""
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("tokenmill", "gigatoken", "tokenizers"))
+    hardware = f"{machine['cpu']}, {some(machine['cores'], 'core')}, {machine['memory_gb']} GB of memory"
+    head = f"{'Method':<38}{'Time':>9}{'Docs/sec':>11}{'Tokens/sec':>14}{'MB/s':>9}{'Speedup':>9}"
+    lines = [f"{hardware}; python {machine['python']}, {versions}", _about_text(result), "", head]
+    for row in result["methods"]:
+        lines.append(_row_line(row, result["text_bytes"]))
+    lines += ["", *_comparison(result), f"Engine that a build uses: {result['chosen']}"]
+    lines += [f"Refused: {each['engine']} {each['why']}" for each in result["refused"]]
+    return "\n".join(lines)
+
+
+def _about_text(result: dict[str, Any]) -> str:
+    text = f"{human(result['text_bytes'])} in {some(result['documents'], 'document')} of {result['text']}"
+    return f"{text}; tokenizer {result['tokenizer']}; best of {some(result['rounds'], 'round')}"
+
+
+def _row_line(row: dict[str, Any], all_bytes: int) -> str:
+    if row["failed"]:
+        return f"{row['method']:<38}{row['failed']}"
+    speedup = "" if row["speedup"] is None else f"{row['speedup']:,.1f}x"
+    part = "" if row["text_bytes"] == all_bytes else f"  on {human(row['text_bytes'])}"
+    if row["differing"]:
+        part += f"  OTHER IDS in {some(row['differing'], 'document')}"
+    return (
+        f"{row['method']:<38}{row['seconds']:>7.2f} s{row['docs_per_second']:>11,.0f}"
+        f"{row['tokens_per_second']:>14,.0f}{row['mb_per_second']:>9.3g}{speedup:>9}{part}"
+    )
+
+
+def _comparison(result: dict[str, Any]) -> list[str]:
+    """Whether all methods gave the same ids, and what else a reader has to know about the figures."""
+    ran = [row for row in result["methods"] if not row["failed"]]
+    lines = [
+        f"{row['method']} gave other ids in {row['differing']:,} of {some(row['compared'], 'document')}"
+        for row in ran
+        if row["differing"]
+    ]
+    if not lines:
+        reference = result["methods"][0]["method"].partition(",")[0]
+        known = max((row["documents"] for row in ran if row["method"].startswith(f"{reference},")), default=0)
+        lines = [f"All gave the same ids, document by document; {reference}, the reference, encoded {known:,} of them."]
+    if result["text_bytes"] < LITTLE_BYTES:
+        lines.append(f"With less than {human(LITTLE_BYTES)} of text, most of the time of a build is its start.")
+    return lines
+
+
+def chart_bars(result: dict[str, Any]) -> list[Bar]:
+    """A bar for each method that ran; builds stand out."""
+    from tokenmill.bar_chart import Bar
+
+    return [
+        Bar(row["method"], row["mb_per_second"], f"{row['mb_per_second']:.3g}", own="build" in row["method"])
+        for row in result["methods"]
+        if not row["failed"]
+    ]

@@ -5,7 +5,7 @@
     {"folder", "engine"}                first; loads an engine for the definition in a folder
     {"guard": ranges}                   use the engine behind this guard from now on; no answer
     {"encode": texts.arrow, "out"}      encode; ids and lengths are written to files with this prefix
-    {"time": texts.arrow, "documents"}  encode, `documents` per call, and measure
+    {"time": texts.arrow, "documents", "out"}  encode, `documents` per call, and measure; write ids as above unless null
 
 An answer is {"loaded": true}, {"encoded": true}, a measurement, or {"refused": reason, "temporary": bool}.
 """
@@ -77,14 +77,23 @@ class Trial:
         answer = self._answer("encoded")
         if "refused" in answer:
             return f"cannot run it: {answer['refused']}"
-        lengths = np.load(self._folder / f"{self.engine}.lengths.npy")
-        return np.load(self._folder / f"{self.engine}.ids.npy"), offsets_of(lengths)
+        return self._saved()
 
     def time(self, path: Path, documents: int | None = None) -> dict[str, float]:
         """Measure how fast the texts of a file are encoded, `documents` per call. {} if the engine failed."""
-        self.ask(time=str(path), documents=documents)
+        self.ask(time=str(path), documents=documents, out=None)
         answer = self._answer("seconds")
         return {} if "refused" in answer else answer
+
+    def time_and_encode(self, path: Path) -> tuple[dict[str, float], Encoded] | str:
+        """Measure how fast the texts of a file are encoded, and return their ids too; or the reason why there are none."""
+        self.ask(time=str(path), documents=None, out=str(self._folder / self.engine))
+        answer = self._answer("seconds")
+        return f"cannot run it: {answer['refused']}" if "refused" in answer else (answer, self._saved())
+
+    def _saved(self) -> Encoded:
+        lengths = np.load(self._folder / f"{self.engine}.lengths.npy")
+        return np.load(self._folder / f"{self.engine}.ids.npy"), offsets_of(lengths)
 
     def _answer(self, key: str) -> dict[str, Any]:
         """Wait for the answer with this key, or for a failure."""

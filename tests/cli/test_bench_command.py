@@ -1,0 +1,184 @@
+"""tokenmill bench: the table of methods, what is compared, charts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import tokenmill as tm
+from tokenmill.bar_chart import Bar, svg_chart
+from tokenmill.cli import main
+from tokenmill.cli.bench import bench_table, method_rows
+from tokenmill.cli.bench_methods import Digests, Method
+from tokenmill.cli.bench_text import BenchText, read_text
+from tokenmill.encoding.selection.verdicts import Choice, Verdict
+
+TEXT = BenchText(["a b", "c", "d e f"] * 4, [3, 1, 5] * 4)
+
+
+def ran(name: str, seconds: float, part: range = range(12), **more) -> Method:
+    return Method(name, part=part, best={"seconds": seconds, "tokens": 2 * len(part)}, compared=len(part), **more)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The text that the command gave to be measured; the measuring itself is left out."""
+    given = []
+
+    def measure(tokenizer, text, rounds, folder):
+        given.append((tokenizer.name, text))
+        verdict = Verdict("tokie", "1", False, "differs from tokenizers on 'x', at token 3")
+        whole = range(len(text.texts))
+        methods = [ran("tokenizers, one document at a time", 2.0, whole), ran("tokenmill build, 2 workers", 0.5, whole)]
+        return methods, Choice("gigatoken", "1", "agrees", (), (verdict,))
+
+    monkeypatch.setattr("tokenmill.cli.bench_methods.measure", measure)
+    return given
+
+
+def test_every_method_on_a_small_text(tmp_path, proved, tokenizer_path, reference, monkeypatch, capsys):
+    """Loop, batches, exact engines and builds: all give the same ids, and the machine is in the JSON."""
+    shutil.copytree(proved, tmp_path / "cache")
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    corpus = tmp_path / "words.jsonl"
+    corpus.write_text('{"text": "some words of text to measure with, and then some more of them"}\n' * 500)
+    assert main(["bench", str(corpus), "-t", str(tokenizer_path), "--rounds", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    rows = result["methods"]
+    names = [row["method"] for row in rows]
+    assert names[0] == "tokenizers, one document at a time"
+    assert names[1].startswith("tokenizers, encode_batch")
+    assert set(names[2:4]) == {"gigatoken, one process", "fastokens, one process"}
+    assert names[4] == "tokenmill build, 1 worker"
+    assert all(f"{name}, round 1 of 1" in err for name in names)
+    tokens = 500 * len(reference.encode("some words of text to measure with, and then some more of them").ids)
+    for row in rows:
+        assert (row["tokens"], row["documents"], row["text_bytes"]) == (tokens, 500, 500 * 62), row
+        assert (row["compared"], row["differing"]) == (500, 0)
+        assert row["mb_per_second"] == pytest.approx(row["text_bytes"] / row["seconds"] / 1e6)
+    assert rows[0]["speedup"] == 1.0
+    assert rows[-1]["peak_bytes"] > 10_000_000
+    assert [refused["engine"] for refused in result["refused"]] == ["tokie"]
+    assert {"cpu", "cores", "memory_gb", "python", "tokenmill", "gigatoken", "tokenizers"} <= set(result["machine"])
+
+
+def test_without_arguments_it_runs_on_python_itself(tmp_path, measured, monkeypatch, capsys):
+    (tmp_path / "lib").mkdir()
+    for name in ("a.py", "b.rst", "c.txt"):
+        (tmp_path / "lib" / name).write_text(f"# {name}\n")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "lib"))
+    assert main(["bench"]) == 0
+    [(tokenizer, text)] = measured
+    assert (tokenizer, sorted(text.texts)) == ("demo", ["# a.py\n", "# b.rst\n", "# c.txt\n"])
+    out = capsys.readouterr().out
+    assert "in 3 documents of Python's own source files; tokenizer demo; best of 3 rounds" in out
+    assert "Refused: tokie differs from tokenizers on 'x', at token 3" in out
+
+
+def test_the_first_documents(tmp_path, measured):
+    """--num-docs measures the first documents only, across files."""
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text("body\n" + f"text {number}\n" * 10)
+    command = ["bench", str(tmp_path), "-t", "bytes", "--text-field", "body", "--num-docs"]
+    assert main([*command, "15"]) == 0
+    assert measured[0][1].texts == ["text 0"] * 10 + ["text 1"] * 5
+    with pytest.raises(SystemExit):
+        main([*command, "0"])
+
+
+def test_a_large_corpus_is_read_from_all_over(tmp_path):
+    """Of many files some are left out, and of large ones the end."""
+    (tmp_path / "many").mkdir()
+    for number in range(400):
+        (tmp_path / "many" / f"{number:03}.txt").write_text(f"{number:03}\n" * 25)
+    found = [text[:3] for text in read_text(tm.read(tmp_path / "many"), None, 20_000).texts]
+    assert found == [f"{number:03}" for number in range(0, 400, 2)]
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": name * 100}) + "\n" + '{"text": "x"}\n' * 100)
+    both = read_text(tm.read(*tmp_path.glob("*.jsonl")), None, 300).texts
+    assert {"a" * 100, "b" * 100} < set(both)
+    assert len(both) < 202
+    assert len(read_text(tm.read(*tmp_path.glob("*.jsonl")), None, 10_000).texts) == 202
+
+
+def test_parts_are_even_and_nested():
+    text = BenchText(["x" * 10] * 100, [10] * 100)
+    assert text.part(2000) == range(100)
+    assert text.part(500) == range(0, 100, 2)
+    assert text.part(200) == range(0, 100, 8)
+    assert set(text.part(100)) < set(text.part(300))
+    assert list(BenchText(["long"], [4]).part(1)) == [0]
+
+
+def test_other_ids_are_counted():
+    """A later method is compared with the first that encoded a document, on its own part."""
+    digests = Digests()
+    first, second, third = Method("a", part=range(0, 4, 2)), Method("b", part=range(4)), Method("c", part=range(4))
+    digests.compare(first, [np.array([1, 2]), np.array([3])])
+    digests.compare(second, [np.array([1, 2]), np.array([9]), np.array([4]), np.array([9])])
+    digests.compare(third, [np.array([1, 2]), np.array([9]), np.array([3]), np.array([9, 9])])
+    assert [(each.compared, each.differing) for each in (first, second, third)] == [(2, 0), (4, 1), (4, 1)]
+
+
+def test_the_table():
+    """Parts, differences and methods that failed are said; speedups are over the first method."""
+    methods = [
+        ran("tokenizers, one document at a time", 0.5, range(0, 12, 4)),
+        ran("fastokens, one process", 0.1, differing=2),
+        Method("gigatoken, one process", failed="cannot run it: no answer in 120 s"),
+    ]
+    machine = {"cpu": "a processor", "cores": 3, "memory_gb": 8.1, "python": "3.11", "tokenmill": "1"}
+    machine |= {"gigatoken": "2", "tokenizers": "3"}
+    result = {"machine": machine, "tokenizer": "t", "text": "x.jsonl", "documents": 12, "text_bytes": 36, "rounds": 2}
+    result |= {"methods": method_rows(methods, TEXT), "chosen": "fastokens", "refused": []}
+    table = bench_table(result).splitlines()
+    assert table[0] == "a processor, 3 cores, 8.1 GB of memory; python 3.11, tokenmill 1, gigatoken 2, tokenizers 3"
+    assert table[1] == "36 B in 12 documents of x.jsonl; tokenizer t; best of 2 rounds"
+    assert table[3].split() == ["Method", "Time", "Docs/sec", "Tokens/sec", "MB/s", "Speedup"]
+    assert table[4].split()[-5:] == ["1.8e-05", "1.0x", "on", "9", "B"]
+    assert table[5].endswith("20.0x  OTHER IDS in 2 documents")
+    assert table[6].endswith("cannot run it: no answer in 120 s")
+    assert "fastokens, one process gave other ids in 2 of 12 documents" in table
+    assert not any("same ids" in line for line in table)
+
+
+def test_charts(tmp_path, measured, capsys):
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("text")
+    assert main(["bench", str(corpus), "-t", "bytes", "--plot", str(tmp_path / "speed.svg")]) == 0
+    words = [element.text for element in ElementTree.parse(tmp_path / "speed.svg").iter() if element.text]
+    assert "tokenmill build, 2 workers" in words
+    assert main(["bench", str(corpus), "-t", "bytes", "--plot", str(tmp_path / "speed.png")]) == 0
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bar_is_as_long_as_its_value():
+    chart = svg_chart("a < b", [Bar("own", 10, "ten", own=True), Bar("other", 5, "five")])
+    root = ElementTree.fromstring(chart)
+    widths = [int(element.get("width")) for element in root if element.tag.endswith("rect")]
+    assert widths[0] == 2 * widths[1]
+    assert "a &lt; b" in chart
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-"], "give files, not standard input"),
+        (["missing.jsonl"], "missing.jsonl"),
+        (["--format", "jsonl"], "options for reading need files"),
+        (["--plot", "speed.pdf"], "the file name must end in .svg or .png"),
+        (["--plot", "nowhere/speed.svg"], "there is no folder nowhere; create it first"),
+        (["empty.jsonl"], "no documents"),
+    ],
+)
+def test_what_is_refused(tmp_path, monkeypatch, arguments, says, measured, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["bench", *arguments]) in (1, 2)
+    assert says in capsys.readouterr().err
+    assert not measured
