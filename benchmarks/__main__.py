@@ -71,6 +71,12 @@ def parser() -> argparse.ArgumentParser:
     exchange.add_argument("--tokens", type=count, default=200_000_000, help="tokens to write (200,000,000)")
     exchange.add_argument("--environments", type=Path, metavar="DIR", help="a folder with an environment per format")
 
+    peers = _add(commands, "peers", _peers, "whole commands of other pipelines beside tokenmill build")
+    _add_text(peers, "200MB")
+    _add_tokenizer(peers)
+    peers.add_argument("--environments", type=Path, required=True, metavar="DIR", help="a folder with one per peer")
+    peers.add_argument("--only", nargs="*", default=[], metavar="PEER", help="only these, named as their environments")
+
     ray = _add(commands, "ray", _ray, "a build with workers of a Ray cluster on this machine, against local workers")
     _add_text(ray, "1GB")
     _add_tokenizer(ray)
@@ -79,9 +85,9 @@ def parser() -> argparse.ArgumentParser:
     _add_text(dashboard, "600MB")
     _add_tokenizer(dashboard)
 
-    chart = commands.add_parser("chart", help="draw the speeds of a result of builds", description=write_chart.__doc__)
+    chart = commands.add_parser("chart", help="draw the speeds of a result of peers", description=write_chart.__doc__)
     chart.set_defaults(run=write_chart)
-    chart.add_argument("results", type=Path, help="JSON that `builds --output` has written")
+    chart.add_argument("results", type=Path, help="JSON that `peers --output` has written")
     chart.add_argument("-o", "--output", type=Path, required=True, help="the SVG file to write")
     return top
 
@@ -150,6 +156,14 @@ def _exchange(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[A
     from benchmarks.exchange import exchange_table, measure_exchange
 
     return measure_exchange(work, options.tokens, options.rounds, options.environments), exchange_table
+
+
+def _peers(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:
+    from benchmarks.peer_pipelines import measure_peers, peers_table
+
+    size, environments = parse_size(options.size, "size"), options.environments.absolute()
+    inputs = (options.corpus, options.tokenizer, size, options.rounds, environments, options.only)
+    return measure_peers(work.absolute(), *inputs), peers_table
 
 
 def _ray(work: Path, options: argparse.Namespace) -> tuple[Any, Callable[[Any], str]]:

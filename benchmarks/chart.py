@@ -1,4 +1,4 @@
-"""A chart of the speed of a build beside the other ways to do its job, as SVG, from a result of `builds`."""
+"""A chart of how long whole commands take beside `tokenmill build`, as SVG, from a result of `peers`."""
 
 from __future__ import annotations
 
@@ -6,41 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-LABELS, BARS, LINE = 250, 380, 30  # widths of the two columns and the height of a line, in pixels
-COLORS = ("#2f6f4f", "#9aa5a0", "#9aa5a0")
-
-
-def speeds(result: dict[str, Any]) -> dict[str, float]:
-    """MB of text per second, by what was run on the same jsonl file."""
-    runs, size = result["runs"], result["text_bytes"] / 1e6
-    build = size / runs["build jsonl"]["seconds"]
-    faster = next(bar["ratio"] for bar in result["bars"] if bar["what"].startswith("MB/s of build / tokenizers"))
-    return {
-        "tokenmill build, to synced files": build,
-        "gigatoken, all in memory": size / runs["one-shot jsonl"]["seconds"],
-        "tokenizers.encode_batch": build / faster,
-    }
-
-
-def svg(result: dict[str, Any]) -> str:
-    """The chart: a horizontal bar for each way, with its speed beside it."""
-    found, machine = speeds(result), result["machine"]
-    title = f"MB of text per second: {result['text_bytes'] / 1e6:.0f} MB of jsonl, {machine['cores']} cores ({machine['cpu']})"
-    height = LINE * (len(found) + 1) + 10
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABELS + BARS + 70}" height="{height}" role="img"'
-        ' font-family="sans-serif" font-size="13" fill="#777">',
-        f"<title>{title}</title>",
-        f'<text x="10" y="20">{title}</text>',
-    ]
-    for number, ((name, speed), color) in enumerate(zip(found.items(), COLORS, strict=True), 1):
-        top, width = LINE * number + 4, max(2, round(BARS * speed / max(found.values())))
-        lines.append(f'<text x="10" y="{top + 15}">{name}</text>')
-        lines.append(f'<rect x="{LABELS}" y="{top}" width="{width}" height="{LINE - 9}" fill="{color}"/>')
-        lines.append(f'<text x="{LABELS + width + 8}" y="{top + 15}">{speed:.3g}</text>')
-    return "\n".join([*lines, "</svg>", ""])
+from tokenmill.bar_chart import Bar, save_chart
 
 
 def write_chart(results: Path, output: Path) -> None:
-    """Draw the speeds of a build, of gigatoken in memory and of tokenizers as an SVG file."""
-    output.write_text(svg(json.loads(results.read_text("utf-8"))), "utf-8")
+    """Draw the time of each peer that ran, in times of the builds it was measured with."""
+    result = json.loads(results.read_text("utf-8"))
+    save_chart(title(result), bars(result), output)
+
+
+def title(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    text = f"{result['text_bytes'] / 1e6:.0f} MB of jsonl, the same tokens, {machine['cores']} cores ({machine['cpu']})"
+    return f"Time of the whole command, tokenmill build = 1: {text}"
+
+
+def bars(result: dict[str, Any]) -> list[Bar]:
+    """A bar for tokenmill and one for each peer, shortest first."""
+    peers = [
+        Bar(f"{row['name']} {row['version']}", row["times"], f"{row['times']:.{0 if row['times'] >= 10 else 1}f}")
+        for row in result["peers"]
+        if not row["failed"]
+    ]
+    return sorted([Bar("tokenmill build", 1.0, "1", own=True), *peers], key=lambda bar: bar.value)

