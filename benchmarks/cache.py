@@ -32,10 +32,10 @@ from benchmarks.harness import (
     cell,
     figure,
     joined,
-    machine_facts,
     machine_line,
     say,
 )
+from tokenmill.building.machine import machine_facts
 from tokenmill.building.source_index import SETTLING
 from tokenmill.store.manifest import read_manifest
 

@@ -27,7 +27,6 @@ from benchmarks.harness import (
     cell,
     child,
     joined,
-    machine_facts,
     machine_line,
     say,
 )
@@ -41,6 +40,7 @@ from benchmarks.synthetic import (
     write_receipts,
     write_store,
 )
+from tokenmill.building.machine import machine_facts
 
 SEQ_LEN, BATCH = 2048, 16
 READ = 150_000_000  # tokens: 300 MB

@@ -27,7 +27,6 @@ from benchmarks.harness import (
     cell,
     child,
     joined,
-    machine_facts,
     machine_line,
     say,
 )
@@ -44,6 +43,7 @@ from benchmarks.synthetic import (
     web_lengths,
     write_store,
 )
+from tokenmill.building.machine import machine_facts
 
 SEQ_LEN = 4096
 LARGE = 100_000_000

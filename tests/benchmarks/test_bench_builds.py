@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.chart import svg
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,7 +24,6 @@ def test_builds(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == json.loads(results.read_text("utf-8"))
-    assert svg(json.loads(ran.stdout)).count("<rect") == 3
     bars = json.loads(ran.stdout)["bars"]
     assert len(bars) > 5
     assert [bar for bar in bars if bar["met"] and bar["ratio"] <= 0] == []  # a bar is not met by a nonsense number
