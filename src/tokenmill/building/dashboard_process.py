@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import json
 import os
 import selectors
 import socket
@@ -37,7 +38,7 @@ class DashboardPage:
     def __init__(self) -> None:
         check_installed()
         self._socket = listening_socket()
-        self.url = url_of(self._socket, os.environ.get(TOKEN_VARIABLE))
+        self.url = url_of(self._socket, chosen_token())
         self._process: subprocess.Popen[str] | None = None
         self._place = ""
         self._lock = threading.Lock()
@@ -96,16 +97,23 @@ class DashboardPage:
             with suppress(OSError):
                 self._process.stdin.close()
             _left.append(self._process)
+            threading.Thread(target=_wait_for_end, args=[self._process], daemon=True).start()
 
 
 def _tell(process: subprocess.Popen[str], place: str) -> None:
     assert process.stdin is not None
     with suppress(OSError):  # the process has gone: nothing depends on it
-        process.stdin.write(place.replace("\n", " ") + "\n")
+        process.stdin.write(json.dumps(place) + "\n")  # ASCII: a path may have any bytes
         process.stdin.flush()
 
 
 _left: list[subprocess.Popen[str]] = []  # processes that may serve on
+
+
+def _wait_for_end(process: subprocess.Popen[str]) -> None:
+    """A process that has ended stays in the list of the system until somebody waits for it."""
+    process.wait()
+    _left.remove(process)
 
 
 @atexit.register
@@ -121,6 +129,11 @@ def check_installed() -> None:
         raise UsageError(f"the dashboard needs {' and '.join(missing)}: pip install 'tokenmill[dash]'")
 
 
+def chosen_token() -> str | None:
+    """The token that the user has set. An empty one would let everybody in, and counts as none."""
+    return os.environ.get(TOKEN_VARIABLE) or None
+
+
 def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.socket:
     """A socket at the port, or without one at the first that is free from 8321 on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -132,11 +145,11 @@ def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.so
             sock.bind((host, number))
             sock.listen(128)
             return sock
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             sock.close()
-            failure = error
+            failure = error.strerror if isinstance(error, OSError) else "ports end at 65535"
     remedy = "choose another with --port" if port is not None else "choose one with --port"
-    raise UsageError(f"no server can listen at {host}, port {port or PORT}: {failure.strerror}; {remedy}")
+    raise UsageError(f"no server can listen at {host}, port {port or PORT}: {failure}; {remedy}")
 
 
 def url_of(sock: socket.socket, token: str | None = None) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 import sys
+from contextlib import suppress
 from typing import Any
 
 from tokenmill.cli.flags import add_command, count
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
 
 
 def _dash(options: argparse.Namespace) -> int:
-    from tokenmill.building.dashboard_process import TOKEN_VARIABLE, check_installed, listening_socket, url_of
+    from tokenmill.building.dashboard_process import check_installed, chosen_token, listening_socket, url_of
 
     check_installed()
     from tokenmill.building.cache.store_cache import cache_root
@@ -47,10 +47,11 @@ def _dash(options: argparse.Namespace) -> int:
     from tokenmill.dashboard.watched import library_at
 
     library = library_at(options.store or str(cache_root(None)))
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = chosen_token()
     if token is None and not is_loopback(options.host):
         token = secrets.token_urlsafe(24)
     with listening_socket(options.host, options.port) as sock:
         print(printable(f"dashboard: {url_of(sock, token)}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
-        serve(Dashboard(library), sock, token)
+        with suppress(KeyboardInterrupt):
+            serve(Dashboard(library), sock, token)
     return 0

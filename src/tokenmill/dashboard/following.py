@@ -1,10 +1,11 @@
 """The process that shows one build: `python -m tokenmill.dashboard.following SOCKET`. See `building.dashboard_process`.
 
-Each line of standard input says where the build is. When it ends, so does the process, once no page is open.
+Each line of standard input says where the build is, as a JSON string. When it ends, so does the process, once no page is open.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tokenmill.building.dashboard_process import TOKEN_VARIABLE
+from tokenmill.building.dashboard_process import chosen_token
 from tokenmill.child_process import claim_process
 from tokenmill.dashboard.server import Dashboard, server_of
 from tokenmill.dashboard.watched import OneStore, place_of
@@ -34,7 +35,7 @@ class Followed:
 
     def listen(self) -> None:
         for line in sys.stdin:
-            self._place = place_of(line.rstrip("\n"))
+            self._place = place_of(json.loads(line))
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     followed = Followed()
     dashboard = Dashboard(OneStore("build", followed.place))
-    server = server_of(dashboard, sock.getsockname()[0], os.environ.get(TOKEN_VARIABLE))
+    server = server_of(dashboard, sock.getsockname()[0], chosen_token())
 
     def end_when_left() -> None:
         followed.listen()
