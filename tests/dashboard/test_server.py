@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode
 
 import psutil
 import pytest
@@ -19,7 +22,7 @@ import tokenmill as tm
 from tokenmill.building.dashboard_process import chosen_token, listening_socket, url_of
 from tokenmill.cli import main
 from tokenmill.dashboard.followed_log import FollowedLog, is_alive
-from tokenmill.dashboard.request_checks import is_loopback
+from tokenmill.dashboard.request_checks import RequestChecks, is_loopback
 from tokenmill.dashboard.watched import library_at
 from tokenmill.errors import UsageError
 from tokenmill.io.checked_lines import CheckedLines
@@ -134,7 +137,7 @@ def test_without_the_token_nothing_is_shown(guarded):
         assert "the-token" not in answer.text
     assert guarded.get("/?token=wrong").status == 401
     assert guarded.get("/metrics", Authorization="Bearer wrong").status == 401
-    assert guarded.get("/metrics", Cookie="tokenmill-dash=wrong").status == 401
+    assert guarded.get("/metrics", Cookie=f"tokenmill-dash-{guarded.port}=wrong").status == 401
 
 
 def test_the_token_becomes_a_cookie(guarded):
@@ -147,6 +150,42 @@ def test_the_token_becomes_a_cookie(guarded):
     assert guarded.get("/metrics", Authorization="Bearer the-token").status == 200
     assert guarded.get("/metrics", Authorization="Bearer the-token", Host="192.168.0.7:8321").status == 200
     assert guarded.get("/metrics", Authorization="Bearer the-token", Host="example.com").status == 421
+
+
+def test_a_token_does_not_stay_in_the_address_bar(guarded):
+    cookie = guarded.get("/?token=the-token").headers["set-cookie"].split(";")[0]
+    assert guarded.get("/?token=the-token", Cookie=cookie).status == 303
+
+
+def test_two_servers_of_one_machine_have_two_cookies(guarded):
+    """A browser sends the cookies of a machine to all of its ports."""
+    cookies = {
+        guarded.get("/?token=the-token", Host=host).headers["set-cookie"].split("=")[0]
+        for host in ("localhost:1", "localhost:2", "localhost")
+    }
+    assert len(cookies) == 3
+
+
+@pytest.mark.parametrize("token", ['a;b, c="d\\', "naïve 中", "two\r\nlines"])
+def test_a_token_may_have_any_characters(token):
+    async def show(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    def asked(query: str = "", **headers: str) -> dict[str, Any]:
+        answers = []
+
+        async def send(message):
+            answers.append(message)
+
+        given = [(b"host", b"localhost:1"), *((name.encode(), value.encode()) for name, value in headers.items())]
+        scope = {"type": "http", "headers": given, "query_string": query.encode()}
+        asyncio.run(RequestChecks(show, "127.0.0.1", token)(scope, None, send))
+        return {"status": answers[0]["status"], **dict(answers[0]["headers"])}
+
+    cookie = asked(urlencode({"token": token}))[b"set-cookie"].decode().partition("; ")[0]
+    assert asked(cookie=cookie)["status"] == 200
+    assert asked(authorization=f"Bearer {token}")["status"] == 200
+    assert asked(cookie=f"{cookie}x")["status"] == 401
 
 
 def test_which_addresses_are_this_machine():

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, unquote
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-COOKIE = "tokenmill-dash"
+COOKIE = "tokenmill-dash"  # followed by the port: a browser sends cookies to all ports of a machine
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -61,9 +61,15 @@ class RequestChecks:
         if problem is not None:
             await _answer(send_with_headers, *problem)
             return
-        if self.token is not None and not self._has_token(headers):
-            await self._ask_for_token(scope, send_with_headers)
-            return
+        if self.token is not None:
+            cookie = _cookie_name(headers["host"][0])
+            if self._is_in_url(scope):
+                await self._move_to_cookie(cookie, send_with_headers)
+                return
+            if not self._has_token(headers, cookie):
+                text = "Open the address that the server has printed: it holds a token."
+                await _answer(send_with_headers, 401, text)
+                return
         await self.app(scope, receive, send_with_headers)
 
     def _problem(self, headers: dict[str, list[str]]) -> tuple[int, str] | None:
@@ -88,27 +94,27 @@ class RequestChecks:
             return self.token is not None and name in {socket.gethostname().lower(), socket.getfqdn().lower()}
         return address.is_loopback or self.token is not None  # nobody else can name a machine by its number
 
-    def _has_token(self, headers: dict[str, list[str]]) -> bool:
-        given = [value.removeprefix("Bearer ") for value in headers.get("authorization", [])]
+    def _has_token(self, headers: dict[str, list[str]], name: str) -> bool:
+        given = [value.removeprefix("Bearer ").encode("latin-1") for value in headers.get("authorization", [])]
         for value in headers.get("cookie", []):
             try:
-                cookie = SimpleCookie(value).get(COOKIE)
+                cookie = SimpleCookie(value).get(name)
             except CookieError:
                 continue
-            given += [cookie.value] if cookie is not None else []
-        return any(self._is_token(text) for text in given)
+            given += [unquote(cookie.value).encode()] if cookie is not None else []
+        return any(self._is_token(each) for each in given)
 
-    def _is_token(self, text: str) -> bool:
-        return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
+    def _is_token(self, given: bytes) -> bool:
+        return self.token is not None and hmac.compare_digest(given, self.token.encode())
 
-    async def _ask_for_token(self, scope: Scope, send: Send) -> None:
-        """Turn a token in the URL into a cookie, so that it does not stay in the address bar; refuse anything else."""
+    def _is_in_url(self, scope: Scope) -> bool:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        if any(self._is_token(text) for text in query.get("token", [])):
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-            await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
-        else:
-            await _answer(send, 401, "Open the address that the server has printed: it holds a token.")
+        return any(self._is_token(text.encode()) for text in query.get("token", []))
+
+    async def _move_to_cookie(self, name: str, send: Send) -> None:
+        """Turn a token in the URL into a cookie, so that it does not stay in the address bar."""
+        cookie = f"{name}={quote(self.token or '', safe='')}; HttpOnly; SameSite=Strict; Path=/"
+        await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
 
 
 def is_loopback(host: str) -> bool:
@@ -125,6 +131,11 @@ def _headers(scope: Scope) -> dict[str, list[str]]:
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     return found
+
+
+def _cookie_name(host: str) -> str:
+    """localhost:8321 -> tokenmill-dash-8321"""
+    return f"{COOKIE}-{host.rpartition(':')[2] if host != _without_port(host) else 80}"
 
 
 def _without_port(host: str) -> str:
