@@ -9,12 +9,13 @@ import shutil
 
 import numpy as np
 import pytest
+import tokenizers
 from build_helpers import CachedBuilds, wait_until, write_jsonl
 from dashboard_client import EVIL, serving
 
 import tokenmill as tm
 from tokenmill.dashboard.document_parts import token_texts
-from tokenmill.dashboard.inspection import Inspection, spread
+from tokenmill.dashboard.inspection import Inspection, find_lower, spread
 from tokenmill.dashboard.watched import library_at
 from tokenmill.errors import StoreError, UsageError
 from tokenmill.io.checked_lines import CheckedLines
@@ -194,6 +195,39 @@ def test_search_finds_documents_and_goes_on(client, store, monkeypatch):
     assert found == wanted
     assert inspection.search("not there at all", 0, 3) == ([], len(store))
     assert EVIL not in client.part("documents", search="alert(")
+
+
+@pytest.mark.parametrize("before", ["", "İİİ", "İ" * 200])
+def test_what_was_found_is_marked_also_after_letters_that_are_longer_in_lower_case(before):
+    text = f"{before} NeedleİX after"
+    at, end = find_lower(text, "needleİ".lower())
+    assert text[at:end] == "Needleİ"
+    assert find_lower(text, "nothing")[0] == -1
+
+
+def test_a_search_decodes_no_more_than_it_shows(store, monkeypatch):
+    """Every document holds the text: only those that are shown are looked at one by one."""
+    inspection, decoded = Inspection(store), []
+    monkeypatch.setattr(tm.Store, "text", lambda self, document: decoded.append(document) or "the document")
+    found, after = inspection.search("d", 0, 3)
+    assert ([each.document for each in found], after) == (decoded[:3], decoded[3])
+    assert len(decoded) == 4
+
+
+def test_tokens_that_begin_with_a_space_show_it(tmp_path):
+    """Also of tokenizers that leave out the space at the start of a text."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({"▁a": 0, "a": 1, "▁": 2}, [("▁", "a")], byte_fallback=True))
+    made.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+    )
+    made.decoder = tokenizers.decoders.Sequence(
+        [tokenizers.decoders.Replace("▁", " "), tokenizers.decoders.Fuse(), tokenizers.decoders.Strip(" ", 1, 0)]
+    )
+    made.save(str(tmp_path / "tokenizer.json"))
+    source = write_jsonl(tmp_path / "a.jsonl", ["a a aa"])
+    options = {"workers": 0, "progress": "quiet", "engine": "reference", "eos": None}
+    inspection = Inspection(tm.build(source, tmp_path / "tokenizer.json", tmp_path / "store", **options))
+    assert [inspection.token_text(token) for token in (0, 1, 2)] == [" a", "a", " "]
 
 
 # Places.

@@ -114,7 +114,15 @@ def test_no_other_path_is_served(client, path):
 
 
 @pytest.mark.parametrize(
-    "query", ["seq_len=-5", "seq_len=x", "seq_len=99999999999999999999", "seq_len=1&quick", "seq_len=%00"]
+    "query",
+    [
+        f"seq_len={'9' * 5000}",
+        "seq_len=-5",
+        "seq_len=x",
+        "seq_len=99999999999999999999",
+        "seq_len=1&quick",
+        "seq_len=%00",
+    ],
 )
 def test_odd_numbers_do_no_harm(client, query):
     assert client.get(f"/part/packing?{query}").status == 200

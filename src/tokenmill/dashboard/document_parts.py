@@ -14,6 +14,7 @@ TOKENS = 1000  # shown at once
 COLOURS = 5
 LONGEST_CHARACTER = 8  # tokens that may share the bytes of one character
 MOST_FOUND = 20
+LARGEST = 1 << 62
 
 
 class TokenText(NamedTuple):
@@ -38,7 +39,9 @@ def documents_part(inspection: Inspection, store: str, query: dict[str, str]) ->
 
 def number(text: str | None, default: int) -> int:
     """A whole number that is not negative."""
-    return min(int(text), 1 << 62) if text is not None and text.isascii() and text.isdecimal() else default
+    if text is None or not (text.isascii() and text.isdecimal()):
+        return default
+    return min(int(text), LARGEST) if len(text) < 20 else LARGEST  # Python refuses to read thousands of digits
 
 
 def _form(documents: int, tokens: int, document: int, search: str) -> Markup:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -91,6 +92,11 @@ class Inspection:
     @cached_property
     def tokenizer(self) -> Any:
         return self.store.tokenizer.load()
+
+    def token_text(self, token: int) -> str:
+        """The text of a token within a document: at the start of one, some tokenizers leave out a space."""
+        text: bytes = self.tokenizer.decode_bytes(np.array([token, token]), 1, 2)
+        return text.decode("utf-8", "replace")
 
     def lengths(self) -> Lengths:
         with self._lock:
@@ -222,7 +228,7 @@ class Inspection:
         deadline, found, wanted = time.monotonic() + SEARCH_SECONDS, list[Found](), text.lower()
         document = first
         for start, stop in self._stretches(first):
-            found += self._search_in(start, stop, wanted)
+            found += islice(self._search_in(start, stop, wanted), most + 1 - len(found))
             document = stop
             if len(found) >= most or time.monotonic() > deadline:
                 break
@@ -244,28 +250,36 @@ class Inspection:
                 local = stop
             before += count
 
-    def _search_in(self, start: int, stop: int, wanted: str) -> list[Found]:
+    def _search_in(self, start: int, stop: int, wanted: str) -> Iterator[Found]:
         """Decodes all documents of a range at once, and only if the text is in there, the halves of the range."""
         ids = self.store[start:stop]
-        if not ids:
-            return []
-        text = self.tokenizer.decode(np.concatenate(ids)).lower()
-        if wanted not in text:
-            return []
+        if not ids or wanted not in self.tokenizer.decode(np.concatenate(ids)).lower():
+            return
         if stop - start > 1:
             middle = (start + stop) // 2
-            return self._search_in(start, middle, wanted) + self._search_in(middle, stop, wanted)
+            yield from self._search_in(start, middle, wanted)
+            yield from self._search_in(middle, stop, wanted)
+            return
         text = self.store.text(start)
-        at = text.lower().find(wanted)
-        if at < 0:
-            return []
-        end = at + len(wanted)
-        return [Found(start, text[max(0, at - SNIPPET) : at], text[at:end], text[end : end + SNIPPET])]
+        at, end = find_lower(text, wanted)
+        if at >= 0:
+            yield Found(start, text[max(0, at - SNIPPET) : at], text[at:end], text[end : end + SNIPPET])
 
 
 def spread(count: int, most: int) -> list[int]:
     """At most so many numbers below `count`, evenly spread."""
     return list(range(count)) if count <= most else [number * count // most for number in range(most)]
+
+
+def find_lower(text: str, wanted: str) -> tuple[int, int]:
+    """Where a text in lower case is, case ignored: its start and its end; -1 if it is not there."""
+    lower = text.lower()
+    at = lower.find(wanted)
+    end = at + len(wanted)
+    if at < 0 or len(lower) == len(text):
+        return at, end
+    ends = list(accumulate(len(character.lower()) for character in text))  # some become two, as İ
+    return bisect_right(ends, at), bisect_left(ends, end) + 1
 
 
 def _token_slice(store: Store, start: int, stop: int) -> Iterator[npt.NDArray[Any]]:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from tokenmill.building.source_text import source_row
 from tokenmill.dashboard.inspection import SORTED_BY, FileCounts, Inspection
 from tokenmill.errors import TokenmillError
-from tokenmill.formatting import human, percent, some
+from tokenmill.formatting import percent, some
 from tokenmill.packing.comparison import Packed
 from tokenmill.store.facts import facts_of, info_rows
 from tokenmill.watching.charts import columns_chart, meter, stacked
@@ -70,7 +70,7 @@ def tokens_part(inspection: Inspection) -> Markup:
     rows = [
         [
             str(token),
-            tag("code", visible(inspection.tokenizer.decode([token]))),
+            tag("code", visible(inspection.token_text(token))),
             meter(count / most, percent(count, found.looked_at)),
             f"{count:,}",
             percent(count, found.looked_at),
@@ -257,7 +257,3 @@ def packing_form(seq_len: int) -> Markup:
         class_="ask",
         data_part="packing",
     )
-
-
-def size_of(inspection: Inspection) -> str:
-    return human(sum(inspection.store.manifest.shard_bytes()))
