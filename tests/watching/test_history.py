@@ -139,7 +139,7 @@ def test_a_build_that_finds_nothing_to_do_does_not_hide_the_one_before():
         record("begun", 100.0, run="second"),
         record("up_to_date", 101.0, run="second", path="x", documents=1, tokens=2),
     )
-    assert (history.run.id, history.run.checked, len(history.earlier)) == ("first", 101.0, 0)
+    assert (history.run.id, history.run.checked) == ("first", 101.0)
     assert "found up to date" in sections(history)["status"]
 
 
@@ -147,7 +147,21 @@ def test_a_new_build_takes_the_place_of_the_last():
     history = history_of(
         record("begun", 0.0, run="first"), shard(5, pid=1, run="first"), record("begun", 9.0, run="second")
     )
-    assert (history.run.id, history.run.shards, [run.id for run in history.earlier]) == ("second", 0, ["first"])
+    assert (history.run.id, history.run.shards) == ("second", 0)
+
+
+def test_slices_that_write_at_the_same_time_do_not_take_each_others_place():
+    history = history_of(
+        record("begun", 0.0, run="first", pid=1, host="h"),
+        record("begun", 1.0, run="second", pid=2, host="h"),
+        shard(2, pid=2, run="second"),
+        shard(3, pid=1, run="first"),
+        shard(4, pid=2, run="second"),
+        record("slice_done", 5.0, run="first", slice="0/2", missing=[1]),
+        shard(6, pid=2, run="second"),
+    )
+    assert (history.run.id, history.run.shards, history.run.is_over) == ("second", 3, False)
+    assert history.run.begun is not None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ MOST_BARS = 240  # of a worker
 MOST_LANES = 64  # workers with a lane of their own
 MOST_NOTES = 200
 MOST_FAILED = 1000
-MOST_RUNS = 50
+MOST_RUNS = 1000  # whose ids are known
 
 Record = dict[str, Any]
 
@@ -77,6 +77,7 @@ class Run:
     shards: int = 0
     reasons: dict[str, int] = field(default_factory=dict)  # quarantined documents
     failed: list[Record] = field(default_factory=list)
+    failed_names: set[str] = field(default_factory=set)
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_NOTES))
 
     @property
@@ -90,30 +91,38 @@ class Run:
 
 
 class History:
-    """The builds of a store. Only the last that had something to do is kept in detail; of those before, how they ended."""
+    """The builds of a store. `run` is the last one that had something to do.
+
+    Slices of a build write to one log at the same time: the one that began last counts.
+    """
 
     def __init__(self) -> None:
         self.run: Run | None = None
         self._before: Run | None = None  # the one before that
-        self.earlier: deque[Run] = deque(maxlen=MOST_RUNS)
-        self._failed: set[str] = set()
+        self._earlier: deque[str] = deque(maxlen=MOST_RUNS)  # ids
 
     def add(self, record: Record) -> None:
         """Take in one line of the log. Lines that are no events are left out."""
         try:
             name, time = record["event"], float(record["time"])
             run = self._run_of(str(record["run"]), time)
+            if run is None:
+                return
             run.last = time
             if name in _TAKERS:
                 _TAKERS[name](self, run, record)
         except (KeyError, TypeError, ValueError, AttributeError):
             return
 
-    def _run_of(self, name: str, time: float) -> Run:
-        if self.run is None or self.run.id != name:
-            if self.run is not None:
-                self.earlier.append(_outline(self.run))
-            self._before, self.run, self._failed = self.run, Run(name, time), set()
+    def _run_of(self, name: str, time: float) -> Run | None:
+        """None for one that began before the last."""
+        if self.run is not None and self.run.id == name:
+            return self.run
+        if name in self._earlier:
+            return None
+        if self.run is not None:
+            self._earlier.append(self.run.id)
+        self._before, self.run = self.run, Run(name, time)
         return self.run
 
     def _begun(self, run: Run, record: Record) -> None:
@@ -177,10 +186,9 @@ class History:
         return run.lanes[-1]
 
     def _file_failed(self, run: Run, record: Record) -> None:
-        if record["file"] not in self._failed:
-            self._failed.add(record["file"])
-            if len(run.failed) < MOST_FAILED:
-                run.failed.append(record)
+        if len(run.failed) < MOST_FAILED and record["file"] not in run.failed_names:
+            run.failed_names.add(record["file"])
+            run.failed.append(record)
 
     def _worker_recycled(self, run: Run, record: Record) -> None:
         self._end_lane(run, record)
@@ -219,9 +227,9 @@ class History:
         """A build that found nothing to do says less than the one before it, which stays."""
         run.end = record
         if self._before is not None and run.started is None:
+            self._earlier[-1] = run.id
             self.run, self._before = self._before, None
             self.run.checked = record["time"]
-            self.earlier.pop()
 
     def _note(self, run: Run, record: Record, text: str) -> None:
         run.notes.append((record["time"], text))
@@ -277,10 +285,3 @@ def _merged_bars(first: Bar, second: Bar | None = None) -> Bar:
         return first
     stages = {stage: first.stages[stage] + second.stages[stage] for stage in STAGES}
     return Bar(first.start, second.stop, stages, first.shards + second.shards)
-
-
-def _outline(run: Run) -> Run:
-    """What is kept of an earlier run."""
-    return Run(
-        run.id, run.began, run.last, planned=run.planned, progress=run.progress, end=run.end, explained=run.explained
-    )
