@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
+import sys
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -269,6 +272,27 @@ def test_a_cache_lists_its_stores_and_why_they_were_built(tmp_path, tokenizer_pa
         assert asked.get("/part/facts?store=..").status == 404
         assert asked.get("/part/facts").status == 404
         assert f'store="{first.path.name}"' in asked.get("/metrics").text
+
+
+def test_a_store_that_was_removed_from_the_cache_is_forgotten(tmp_path, tokenizer_path):
+    build = CachedBuilds(tmp_path / "cache", tokenizer_path)
+    store = build(write_jsonl(tmp_path / "a.jsonl", ["one", "two"]))
+    library = library_at(str(tmp_path / "cache"))
+    assert library.get(store.path.name) is library.get(store.path.name)
+    shutil.rmtree(store.path)
+    with pytest.raises(StoreError, match="may have been removed"):
+        library.get(store.path.name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems take only Unicode")
+def test_a_folder_whose_name_is_not_utf_8(tmp_path, shown_store):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(shown_store, folder)
+    with serving(library_at(str(folder))) as asked:
+        for part in ("facts", "files", "documents", "quarantine"):
+            assert asked.get(f"/part/{part}").status == 200, part
+        assert asked.get("/part/files?" + urlencode({"store": "caf?"})).status == 200
+        assert 'store="caf?"' in asked.get("/metrics").text
 
 
 def test_a_cached_build_is_found_where_it_is_moved(tmp_path, tokenizer_path):

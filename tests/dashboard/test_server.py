@@ -244,6 +244,18 @@ def test_a_log_is_read_on_as_it_grows(tmp_path):
     assert log.history.run.id == "s"
 
 
+def test_a_line_longer_than_any_event_does_not_end_the_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenmill.dashboard.followed_log.CHUNK", 100)
+    (tmp_path / "events.jsonl").write_bytes(b"x" * 250 + b"\n")
+    lines = CheckedLines(tmp_path / "events.jsonl")
+    lines.append({"event": "begun", "time": 1.0, "run": "r"})
+    lines.close()
+    log = FollowedLog()
+    assert log.update(tmp_path)
+    assert log.history.run.id == "r"
+    assert not log.update(tmp_path)
+
+
 def test_whether_a_builder_is_alive(tmp_path):
     import socket
 

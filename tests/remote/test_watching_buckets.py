@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from build_helpers import wait_until
 from dashboard_client import serving
@@ -50,6 +52,15 @@ def test_a_build_is_seen_while_it_runs_and_when_it_fails(bucket, corpus, own_cac
         assert asked.get("/part/facts").status == 404
         store = build(corpus, f"{bucket}/store")
         assert store.fingerprint in asked.part("facts")
+
+
+def test_what_could_not_be_read_once_is_read_the_next_time(bucket, corpus, own_cache, monkeypatch):
+    build(corpus, f"{bucket}/store")
+    place = BucketPlace(f"{bucket}/store")
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenmill.io.object_store.read", Mock(side_effect=OSError("the network is gone")))
+        assert not (place() / "events.jsonl").exists()
+    assert (place() / "events.jsonl").exists()
 
 
 def test_a_place_without_a_store_is_refused(bucket, own_cache):

@@ -19,10 +19,11 @@ def cache_part(cache: Cache) -> Markup:
     """All stores, builds and datasets, the most recently used first."""
     assert cache.root is not None
     stores = cache.list()
-    rows = [_row(store) for store in stores]
+    runs = {store.name: _last_run(store.path) for store in stores if not store.is_dataset}
+    rows = [_row(store, runs.get(store.name)) for store in stores]
     heads = ["store", "built from", "why it was built", "used", "documents", "tokens", "size", "not shared"]
     caption = f"{some(len(stores), 'store')} in the cache, {human(total_bytes(cache.root))}"
-    last = _last_miss(stores)
+    last = _last_miss([run for run in runs.values() if run is not None])
     return joined(
         [
             tag("p", "Cache in ", tag("code", str(cache.root))),
@@ -32,13 +33,12 @@ def cache_part(cache: Cache) -> Markup:
     )
 
 
-def _row(store: CachedStore) -> list[str | Markup]:
+def _row(store: CachedStore, run: Run | None) -> list[str | Markup]:
     facts = store.facts
     used = f"{human_time(max(0.0, time.time() - store.used))} ago"
     if store.is_dataset:
         files = some(facts["files"], "file")
         return [store.name, f"{files} of the Hugging Face Hub", "", used, "", "", human(store.nbytes), ""]
-    run = _last_run(store.path)
     state = "" if facts["complete"] or run is None else state_of(run, time.time(), is_alive=is_alive(run))[0]
     name = link(store.name, "build", store.name)
     source = facts.get("problem") or f"{first_names(facts['inputs'], 2)} by {facts['tokenizer']}"
@@ -60,9 +60,8 @@ def _last_run(folder: Path) -> Run | None:
     return log.history.run
 
 
-def _last_miss(stores: list[CachedStore]) -> str:
+def _last_miss(runs: list[Run]) -> str:
     """Why the last build of all had something to do."""
-    runs = [run for store in stores if not store.is_dataset and (run := _last_run(store.path)) is not None]
     missed = [run for run in runs if run.end is None or run.end["event"] != "up_to_date"]
     if not missed:
         return ""

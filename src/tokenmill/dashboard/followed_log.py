@@ -43,7 +43,7 @@ class FollowedLog:
         with disk.open_to_read(path) as lines:
             lines.seek(self._position)
             while data := lines.read(CHUNK):
-                end = data.rfind(b"\n") + 1
+                end = data.rfind(b"\n") + 1 or (len(data) if len(data) == CHUNK else 0)  # no event is that long
                 if not end:  # a line is being written
                     break
                 for line in data[:end].splitlines(keepends=True):

@@ -35,7 +35,7 @@ class Watched:
     """A store that is there, or that a build is making. `place` says where it is at the moment."""
 
     def __init__(self, name: str, place: Callable[[], Path]) -> None:
-        self.name, self._place = name, place
+        self.name, self._place = name.encode("utf-8", "replace").decode(), place  # goes into links
         self.nothing = "No build has begun yet."  # said when there is no log
         self._log, self._lock = FollowedLog(), RLock()
         self._manifest: tuple[str, int, int] | None = None
@@ -122,10 +122,6 @@ class Library:
         """Raises StoreError for a name that is not there."""
         raise NotImplementedError
 
-    def first(self) -> str:
-        """The name of what is shown first; empty if that is the list."""
-        return ""
-
 
 class OneStore(Library):
     """A store in a folder or a bucket, or the folder of a build."""
@@ -137,9 +133,6 @@ class OneStore(Library):
         if name not in ("", self._watched.name):
             raise StoreError(f"there is no store {name!r} here")
         return self._watched
-
-    def first(self) -> str:
-        return self._watched.name
 
 
 class Cache(Library):
@@ -158,7 +151,8 @@ class Cache(Library):
     def get(self, name: str) -> Watched:
         assert self.root is not None
         watched = self._watched.get(name)
-        if watched is None:
+        if watched is None or not any((self.root / kind / name).exists() for kind in ("stores", "builds")):
+            self._watched.pop(name, None)
             if name not in {path.name for kind in ("stores", "builds") for path in (self.root / kind).glob("*")}:
                 raise StoreError(f"there is no store {name!r} in the cache: it may have been removed")
             watched = self._watched.setdefault(name, Watched(name, lambda: _place_in(self.root, name)))
@@ -228,19 +222,21 @@ class BucketPlace:
         from tokenmill.store.bucket import open_mirror
 
         with suppress(OSError, TokenmillError):  # nothing there yet, or the network is gone
-            if self._is_new(LOG):
+            if (tag := self._new_tag(LOG)) is not None:
                 self._log = object_store.read(join(self.url, LOG))
                 self._folder = self._folder if self._folder.exists() else self._waiting
                 self._write_log()
+                self._tags[LOG] = tag
         with suppress(OSError, TokenmillError):
-            if self._is_new(MANIFEST):
+            if (tag := self._new_tag(MANIFEST)) is not None:
                 self._folder = open_mirror(self.url)
                 self._write_log()
+                self._tags[MANIFEST] = tag
 
-    def _is_new(self, name: str) -> bool:
+    def _new_tag(self, name: str) -> str | None:
+        """The tag of an object, if it is not the one that was read last. Noted after reading, which may fail."""
         tag = object_store.stat(join(self.url, name)).tag
-        before, self._tags[name] = self._tags.get(name), tag
-        return tag != before
+        return tag if tag != self._tags.get(name) else None
 
     def _write_log(self) -> None:
         if self._log:
