@@ -289,6 +289,19 @@ def test_a_port_in_use_is_said():
             assert free.getsockname()[1] != next_one.getsockname()[1]
 
 
+def test_any_port_will_do_if_the_usual_ones_are_in_use(monkeypatch):
+    with listening_socket(port=0) as held:
+        monkeypatch.setattr("tokenmill.building.dashboard_process.PORT", held.getsockname()[1])
+        monkeypatch.setattr("tokenmill.building.dashboard_process.PORTS_TRIED", 1)
+        with listening_socket() as sock:
+            assert sock.getsockname()[1] != held.getsockname()[1]
+
+
+def test_an_address_that_is_not_of_this_machine_is_said():
+    with pytest.raises(UsageError, match=r"no server can listen at 192\.0\.2\.1: "):
+        listening_socket("192.0.2.1")
+
+
 @pytest.mark.parametrize("port", [65536, 10**20])
 def test_a_port_that_cannot_be_is_said(port):
     with pytest.raises(UsageError, match=f"port {port}: ports end at 65535; choose another with --port"):

@@ -135,9 +135,9 @@ def chosen_token() -> str | None:
 
 
 def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.socket:
-    """A socket at the port, or without one at the first that is free from 8321 on."""
+    """A socket at the port, or without one at the first that is free from 8321 on, or at any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
+    for number in [port] if port is not None else [*range(PORT, PORT + PORTS_TRIED), 0]:
         sock = socket.socket(family)
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -148,8 +148,9 @@ def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.so
         except (OSError, OverflowError) as error:
             sock.close()
             failure = error.strerror if isinstance(error, OSError) else "ports end at 65535"
-    remedy = "choose another with --port" if port is not None else "choose one with --port"
-    raise UsageError(f"no server can listen at {host}, port {port or PORT}: {failure}; {remedy}")
+    if port is None:
+        raise UsageError(f"no server can listen at {host}: {failure}")
+    raise UsageError(f"no server can listen at {host}, port {port}: {failure}; choose another with --port")
 
 
 def url_of(sock: socket.socket, token: str | None = None) -> str:
