@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import re
 import signal
@@ -87,6 +88,19 @@ def test_a_request_of_another_site_is_refused_but_a_link_is_not(client):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_it_only_reads(client, method):
     assert client.get("/part/facts", method).status == 405
+
+
+def test_the_head_of_a_stream_ends(client):
+    """A connection that asked for it can ask again, and does not count as a page that is open."""
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=2)
+    try:
+        for method, path in [("HEAD", "/live"), ("GET", "/icon.svg")]:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            assert answer.status == 200
+            answer.read()
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize(

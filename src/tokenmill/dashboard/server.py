@@ -96,6 +96,8 @@ class Dashboard:
             watched = self.library.get(request.query_params.get("store", ""))
         except StoreError as error:
             return PlainTextResponse(str(error), 404)
+        if request.method == "HEAD":  # the answer has an end
+            return Response(media_type="text/event-stream")
         return StreamingResponse(self._events(watched), media_type="text/event-stream")
 
     async def _events(self, watched: Watched) -> AsyncIterator[str]:
