@@ -50,8 +50,7 @@ def _dash(options: argparse.Namespace) -> int:
     token = chosen_token()
     if token is None and not is_loopback(options.host):
         token = secrets.token_urlsafe(24)
-    with listening_socket(options.host, options.port) as sock:
+    with listening_socket(options.host, options.port) as sock, suppress(KeyboardInterrupt):
         print(printable(f"dashboard: {url_of(sock, token)}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
-        with suppress(KeyboardInterrupt):
-            serve(Dashboard(library), sock, token)
+        serve(Dashboard(library), sock, token)
     return 0
