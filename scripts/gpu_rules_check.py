@@ -4,8 +4,9 @@
 
 Each folder in FOLDER_OF_TOKENIZERS has a tokenizer.json. A CORPUS is anything that `tokenmill build` reads; the modules of
 Python's standard library are added. Longer texts are cut into documents of `--characters` characters. One tokenizer of each
-pattern is compared, with numpy and, if there is a C++ compiler, with starts.cu compiled for this machine. Takes minutes; ends
-with exit code 1 if anything differs.
+pattern is compared, with numpy and, if there is a C++ compiler, with starts.cu compiled for this machine. The ids of some
+documents are made for every tokenizer from its tables (`bpe_tables`), too. Takes minutes; ends with exit code 1 if anything
+differs.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
 
+from tokenmill.encoding.gpu.bpe_tables import bpe_tables
 from tokenmill.encoding.gpu.patterns import Pattern, recognise
 from tokenmill.encoding.gpu.pretoken_rules import character_roles
 from tokenmill.encoding.gpu.starts import not_normalized, starts
@@ -31,9 +33,10 @@ from tokenmill.reading import Piece, read, read_piece
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from host_marks import compile_for_host, compiler, marks
-from pretokens import by_tokenizers, packed
+from pretokens import by_tokenizers, merged, packed
 
 BATCH = 500  # documents
+SOME = 1000  # documents of which the ids are compared
 
 
 def main() -> int:
@@ -43,7 +46,8 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--characters", type=int, default=600)
     options = parser.parse_args()
-    found = find_patterns(options.tokenizers)
+    recognised = find_patterns(options.tokenizers)
+    found = {pattern: splitter_of(parsed) for parsed, pattern in reversed(recognised.values())}
     library = None
     if compiler():
         library = compile_for_host(Path(tempfile.mkdtemp()), found, "-O2")
@@ -52,21 +56,27 @@ def main() -> int:
     texts = list(islice(documents(options.corpora, options.characters), options.documents))
     print(f"{len(texts):,} documents, {sum(len(text.encode()) for text in texts) / 1e6:.1f} MB")
     wrong = [pattern.name for pattern, splitter in found.items() if differs(pattern, splitter, texts, library)]
+    some = texts[:: max(len(texts) // SOME, 1)]
+    wrong += [name for name, (parsed, pattern) in recognised.items() if ids_differ(name, parsed, pattern, some)]
     return int(bool(wrong))
 
 
-def find_patterns(folder: Path) -> dict[Pattern, Any]:
-    """A pre-tokenizer for each pattern among the tokenizers of a folder; prints what is recognised."""
-    found: dict[Pattern, Any] = {}
+def find_patterns(folder: Path) -> dict[str, tuple[dict[str, Any], Pattern]]:
+    """The tokenizers of a folder that are recognised, by name; prints which are and why others are not."""
+    found: dict[str, tuple[dict[str, Any], Pattern]] = {}
     for path in sorted(folder.glob("*/tokenizer.json")):
         parsed = json.loads(path.read_text("utf-8"))
         pattern, why = recognise(parsed)
+        if pattern:
+            found[path.parent.name] = parsed, pattern
         print(
             f"{path.parent.name:20} {pattern.name + (', NFC' if pattern.nfc else '') if pattern else '- ' + why[:90]}"
         )
-        if pattern and pattern not in found:
-            found[pattern] = tokenizers.Tokenizer.from_str(json.dumps(parsed)).pre_tokenizer
     return found
+
+
+def splitter_of(parsed: dict[str, Any]) -> Any:
+    return tokenizers.Tokenizer.from_str(json.dumps(parsed)).pre_tokenizer
 
 
 def documents(corpora: list[str], characters: int) -> Iterator[str]:
@@ -124,6 +134,43 @@ def differs(pattern: Pattern, splitter: Any, texts: list[str], library: Any) -> 
         flush=True,
     )
     return bool(differ or c_differ)
+
+
+def ids_differ(name: str, parsed: dict[str, Any], pattern: Pattern, texts: list[str]) -> bool:
+    """Whether the ids that the rules and the tables of a tokenizer give are other ones than those of `tokenizers`.
+
+    Documents with added tokens in them, and those that NFC may change, are left out.
+    """
+    tables, why = bpe_tables(parsed)
+    if tables is None:
+        print(f"{name:20} no tables: {why}")
+        return False
+    own, roles = tokenizers.Tokenizer.from_str(json.dumps(parsed)), character_roles(pattern)
+    added = [token["content"] for token in parsed["added_tokens"]]
+    usable = [text for text in texts if not any(token in text for token in added)]
+    wrong = compared = looked_up = words = 0
+    known: dict[bytes, list[int]] = {}
+    for text in usable:
+        data, ends = packed([text])
+        if not_normalized(data, ends, roles).any():
+            continue
+        compared += 1
+        places = [*np.flatnonzero(starts(data, ends, pattern, roles)).tolist(), len(data)]
+        ids: list[int] = []
+        for start, end in pairwise(places):
+            word = data[start:end].tobytes()
+            if word not in known:
+                known[word] = merged(tables, word)
+            ids += known[word]
+            words += 1
+            looked_up += word in tables.words
+        wrong += ids != own.encode(text, add_special_tokens=False).ids
+    print(
+        f"{name:20} ids of {compared:,} documents, {wrong} differ; {looked_up / max(words, 1):.1%} of pretokens looked up; "
+        f"{len(tables.not_reached):,} tokens not reached",
+        flush=True,
+    )
+    return wrong > 0
 
 
 def count_documents(marked: np.ndarray, ends: np.ndarray) -> int:

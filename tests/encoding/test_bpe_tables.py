@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 
 import pytest
 import tokenizers
+from pretokens import merged
 
 from tokenmill.encoding.gpu.bpe_tables import NO_ID, BpeTables, bpe_tables
 from tokenmill.encoding.tokenizer_json import byte_alphabet
@@ -25,19 +25,6 @@ def tables_of(body: dict) -> BpeTables:
     tables, why = bpe_tables(body)
     assert tables is not None, why
     return tables
-
-
-def merged(tables: BpeTables, word: bytes) -> list[int]:
-    """A word encoded as the tables say: looked up, or merged in the plainest way."""
-    if word in tables.words:
-        return [tables.words[word]]
-    ids = [int(tables.byte_ids[byte]) for byte in word]
-    while True:
-        ranked = [(*tables.pairs[pair], i) for i, pair in enumerate(itertools.pairwise(ids)) if pair in tables.pairs]
-        if not ranked:
-            return ids
-        _, number, i = min(ranked, key=lambda found: (found[0], found[2]))
-        ids[i : i + 2] = [number]
 
 
 # "abc" is a token, but "bc" is merged first, and then nothing gives "abc".

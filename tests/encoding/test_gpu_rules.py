@@ -165,9 +165,10 @@ def test_long_runs(name):
 
 
 @pytest.mark.stress
-@each_pattern
+@pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "deepseek3"])
 def test_runs_of_a_megabyte(name):
-    assert_same(PRE_TOKENIZERS[name], ["x" + unit * ((1 << 20) // len(unit.encode())) + "Z" for unit in LONG])
+    units = ["a", "1", " ", "\n ", "中", "\n/"]
+    assert_same(PRE_TOKENIZERS[name], ["x" + unit * ((1 << 20) // len(unit.encode())) + "Z" for unit in units])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "o200k", "deepseek3", "digits, gpt2"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import numpy as np
 import tokenizers
 
+from tokenmill.encoding.gpu.bpe_tables import BpeTables
 from tokenmill.encoding.gpu.patterns import Pattern, recognise
 from tokenmill.encoding.gpu.pretoken_rules import character_roles
 from tokenmill.encoding.gpu.starts import starts
@@ -108,3 +110,16 @@ def assert_same(pre_tokenizer: dict[str, Any], texts: list[str]) -> None:
     raise AssertionError(
         f"byte {place - start} of {ascii(document[max(place - start - 60, 0) :].decode(errors='ignore'))[:200]}"
     )
+
+
+def merged(tables: BpeTables, word: bytes) -> list[int]:
+    """A word encoded as the tables say: looked up, or merged in the plainest way."""
+    if word in tables.words:
+        return [tables.words[word]]
+    ids = [int(tables.byte_ids[byte]) for byte in word]
+    while True:
+        ranked = [(*tables.pairs[pair], i) for i, pair in enumerate(itertools.pairwise(ids)) if pair in tables.pairs]
+        if not ranked:
+            return ids
+        _, number, i = min(ranked, key=lambda found: (found[0], found[2]))
+        ids[i : i + 2] = [number]
