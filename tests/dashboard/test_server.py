@@ -29,6 +29,7 @@ from tokenmill.errors import UsageError
 from tokenmill.io.checked_lines import CheckedLines
 
 PATHS = ["/", "/page.js", "/page.css", "/panel.css", "/icon.svg", "/metrics", "/part/facts", "/live"]
+BEGUN = {"pid": 1, "host": "h", "folder": "f"}
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]
 
 
@@ -167,7 +168,7 @@ def test_the_token_becomes_a_cookie(guarded):
     assert (answer.status, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
+    assert "SameSite=Lax" in cookie
     assert guarded.get("/part/facts", Cookie=cookie.split(";")[0]).status == 200
     assert guarded.get("/metrics", Authorization="Bearer the-token").status == 200
     assert guarded.get("/metrics", Authorization="Bearer the-token", Host="192.168.0.7:8321").status == 200
@@ -252,17 +253,17 @@ def test_a_log_is_read_on_as_it_grows(tmp_path):
     assert log.history.run.explained == ["new"]
     lines.close()
     lines = CheckedLines(tmp_path / "events.jsonl")
-    lines.append({"event": "begun", "time": 3.0, "run": "s"})
+    lines.append({"event": "begun", "time": 3.0, "run": "s", **BEGUN})
     lines.close()
     assert log.update(tmp_path)
     assert log.history.run.id == "s"
 
 
 def test_a_line_longer_than_any_event_does_not_end_the_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.dashboard.followed_log.CHUNK", 100)
+    monkeypatch.setattr("tokenmill.dashboard.followed_log.CHUNK", 200)
     (tmp_path / "events.jsonl").write_bytes(b"x" * 250 + b"\n")
     lines = CheckedLines(tmp_path / "events.jsonl")
-    lines.append({"event": "begun", "time": 1.0, "run": "r"})
+    lines.append({"event": "begun", "time": 1.0, "run": "r", **BEGUN})
     lines.close()
     log = FollowedLog()
     assert log.update(tmp_path)
@@ -275,7 +276,7 @@ def test_whether_a_builder_is_alive(tmp_path):
 
     def asked(**begun) -> bool | None:
         log, lines = FollowedLog(), CheckedLines(tmp_path / "events.jsonl")
-        lines.append({"event": "begun", "time": time.time(), "run": os.urandom(4).hex(), **begun})
+        lines.append({"event": "begun", "time": time.time(), "run": os.urandom(4).hex(), **BEGUN, **begun})
         lines.close()
         log.update(tmp_path)
         return is_alive(log.history.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,17 @@ from tokenmill.watching.panel import sections, what_limits
 SECONDS = {"read": 1.0, "parse": 0.5, "encode": 2.0, "write": 0.25, "sync": 0.25}
 
 
+EMPTY = {"int": 0, "float": 0.0, "str": "", "list": [], "dict": {}, "StageSeconds": {}, "bool": False}
+
+
 def record(event: events.Event | str, time: float, run: str = "r", **fields: Any) -> dict[str, Any]:
-    named = {"event": event} if isinstance(event, str) else event.as_record()
+    """A line of the log. Fields that are not given are empty."""
+    if isinstance(event, str):
+        kind = getattr(events, "".join(word.title() for word in event.split("_")))
+        empty = {each.name: EMPTY.get(str(each.type).partition("[")[0]) for each in dataclass_fields(kind)}
+        named = {"event": event, **empty}
+    else:
+        named = event.as_record()
     return {**named, **fields, "time": time, "run": run}
 
 
@@ -174,11 +184,19 @@ def test_slices_that_write_at_the_same_time_do_not_take_each_others_place():
         {"event": "planned", "time": "yesterday", "run": "r"},
         {"event": ["list"], "time": 1.0, "run": "r"},
         {"event": "__init__", "time": 1.0, "run": "r"},
+        {"event": "event", "time": 1.0, "run": "r"},
+        {**record("finished", 1.0), "seconds": float("nan")},
+        {**record("finished", 1.0), "quarantined": {"bad": "many"}},
+        {**record("stopped", 1e300)},
+        {**record("planned", 1.0), "tokenizer": None},
+        {name: value for name, value in record("finished", 1.0).items() if name != "seconds"},
     ],
 )
 def test_lines_that_are_no_events_are_left_out(damaged):
     history = history_of(record("begun", 0.0), damaged, shard(2.0, pid=1))
     assert history.run.shards == 1
+    assert history.run.end is None
+    assert sections(history, now=3.0)["status"]
 
 
 # What it says.

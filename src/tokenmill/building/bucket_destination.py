@@ -93,16 +93,17 @@ def _log_in_bucket(bucket: StoreBucket) -> Iterator[None]:
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
+    has_failed = False
     try:
         yield
-    except UnreachableError:
-        raise
-    except BaseException:
-        bucket.push_log()
+    except BaseException as error:
+        has_failed = not isinstance(error, UnreachableError)
         raise
     finally:
         is_over.set()
-        thread.join()
+        thread.join()  # so that it does not copy an older state after this one
+        if has_failed:
+            bucket.push_log()
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -113,7 +113,7 @@ class RequestChecks:
 
     async def _move_to_cookie(self, name: str, send: Send) -> None:
         """Turn a token in the URL into a cookie, so that it does not stay in the address bar."""
-        cookie = f"{name}={quote(self.token or '', safe='')}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{name}={quote(self.token or '', safe='')}; HttpOnly; SameSite=Lax; Path=/"
         await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
 
 

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -62,13 +63,14 @@ class Dashboard:
 
     def _metrics_text(self) -> str:
         if isinstance(self.library, Cache):
-            watched = [self.library.get(each.name) for each in self.library.list() if not each.is_dataset]
+            names = [each.name for each in self.library.list() if not each.is_dataset]
         else:
-            watched = [self.library.get("")]
+            names = [""]
         runs = {}
-        for each in watched:
-            each.update()
-            runs[each.name] = each.history.run, each.is_alive
+        for name in names:
+            with suppress(StoreError):  # removed in the meantime
+                watched = self.library.get(name)
+                runs[watched.name] = watched.last_run(), watched.is_alive
         return metrics(runs)
 
     async def _part(self, request: Request) -> Response:

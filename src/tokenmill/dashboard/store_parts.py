@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,6 +14,7 @@ from tokenmill.errors import TokenmillError
 from tokenmill.formatting import percent, some
 from tokenmill.packing.comparison import Packed
 from tokenmill.store.facts import facts_of, info_rows
+from tokenmill.store.manifest import NAME
 from tokenmill.watching.charts import columns_chart, meter, stacked
 from tokenmill.watching.markup import Markup, joined, tag
 
@@ -181,11 +184,18 @@ def _quarantined_row(number: int, entry: dict[str, Any], file: str) -> list[str 
     return [file, reason, tag("div", button), f"{entry['row']:,}"]
 
 
+def is_own(folder: Path) -> bool:
+    """Whether this user, or root, has made a store: others could name any file in it that this user can read."""
+    return not hasattr(os, "getuid") or (folder / NAME).stat().st_uid in (os.getuid(), 0)
+
+
 def row_part(inspection: Inspection, number: int) -> Markup:
     """The text of a quarantined row, from the file it came from."""
     entry = inspection.quarantined_entry(number)
     if entry is None:
         return tag("p", "There is no such entry.", class_="error")
+    if not is_own(inspection.store.path):
+        return tag("p", "The store belongs to another user: the files that it names are not read.", class_="error")
     try:
         row = source_row(inspection.store, entry["file"], entry["row"])
     except TokenmillError as error:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from tokenmill.io import disk, object_store
 from tokenmill.io.atomic import digest, write_atomically
 from tokenmill.io.object_store import check_url, is_url, join
 from tokenmill.user_cache import cache_folder
-from tokenmill.watching.history import History
+from tokenmill.watching.history import History, Run
 from tokenmill.watching.panel import sections
 
 if TYPE_CHECKING:  # what reads stores is loaded when it is asked for: not while a build runs
@@ -64,6 +65,13 @@ class Watched:
     @property
     def history(self) -> History:
         return self._log.history
+
+    def last_run(self) -> Run | None:
+        """The last build as it is now: what another thread reads next does not change it."""
+        with self._drawing:
+            self.update()
+            run = self.history.run
+            return None if run is None else replace(run, seconds=dict(run.seconds), reasons=dict(run.reasons))
 
     @property
     def is_alive(self) -> bool | None:

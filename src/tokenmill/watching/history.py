@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenmill.watching.log_records import is_event
+
 STAGES = ("read", "parse", "encode", "write", "sync")
 MOST_POINTS = 600  # of a curve; then neighbours are merged
 MOST_BARS = 240  # of a worker
@@ -103,16 +105,12 @@ class History:
 
     def add(self, record: Record) -> None:
         """Take in one line of the log. Lines that are no events are left out."""
-        try:
-            name, time = record["event"], float(record["time"])
-            run = self._run_of(str(record["run"]), time)
-            if run is None:
-                return
-            run.last = time
-            if name in _TAKERS:
-                _TAKERS[name](self, run, record)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        run = self._run_of(record["run"], float(record["time"])) if is_event(record) else None
+        if run is None:
             return
+        run.last = float(record["time"])
+        if record["event"] in _TAKERS:
+            _TAKERS[record["event"]](self, run, record)
 
     def _run_of(self, name: str, time: float) -> Run | None:
         """None for one that began before the last."""
