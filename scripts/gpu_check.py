@@ -8,6 +8,7 @@ Needs CuPy and a CUDA device, and neither pyarrow nor the other engines. Each li
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import lzma
 import random
@@ -18,9 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.encoding.gpu.bpe_tables import bpe_tables
-from tokenmill.encoding.gpu.device import Device, OutOfRoom
+from tokenmill.encoding.gpu.device import AROUND, Device, OutOfRoom
 from tokenmill.encoding.gpu.hash_tables import hash_tables
 from tokenmill.encoding.gpu.patterns import recognise
+from tokenmill.encoding.gpu.pipeline import Batch, Pipeline, pinned
 
 ADVERSARIAL = [
     "", " ", "\n", "'", "''", "a" * 100_000, " " * 50_000, "\n" * 5000, "1" * 10_000, "'s" * 3000, "aB" * 4000, "ÀÉ" * 3000,
@@ -115,6 +117,33 @@ def measure(cupy, device: Device, texts: list[str], name: str, batch: int, round
         print(f"   {name}, {nbytes / 1e6:.0f} MB, {len(chosen):,} documents, {state}: {rate}; ms: {stages}", flush=True)
 
 
+def stream(cupy, device: Device, texts: list[str], name: str, batch: int, total: int, dtype) -> None:
+    """From pinned host memory to pinned host memory, with different batches of the text again and again."""
+    batches = []
+    for start in range(2):
+        size, chosen = 0, []
+        for text in itertools.islice(itertools.cycle(texts), start * len(texts) // 3, None):
+            chosen.append(text.encode())
+            size += len(chosen[-1])
+            if size >= batch:
+                break
+        offsets = np.concatenate(([0], np.cumsum([len(each) for each in chosen]))).astype(np.uint32)
+        buffer = pinned(int(offsets[-1]) + AROUND)
+        buffer[: int(offsets[-1])] = np.frombuffer(b"".join(chosen), np.uint8)
+        batches.append(Batch(buffer, offsets, int(offsets[-1])))
+    pipeline, count = Pipeline(device, dtype), max(2, total // batch)
+    for _ in range(2):
+        start, ids = time.perf_counter(), 0
+        for found in pipeline.encode(itertools.islice(itertools.cycle(batches), count)):
+            ids += len(found.ids)
+        seconds = time.perf_counter() - start
+    moved = sum(batches[k % 2].nbytes for k in range(count))
+    print(
+        f"   {name}, host to host: {moved / 1e9:.1f} GB, {ids / 1e9:.2f} G ids, {moved / seconds / 1e9:.1f} GB/s",
+        flush=True,
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tokenizers", nargs="+", type=Path)
@@ -122,7 +151,7 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=4000)
     parser.add_argument("--random", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--stream", type=int, default=0, metavar="GB", help="also from host memory to host memory")
     options = parser.parse_args()
     import cupy
     import tokenizers
@@ -144,7 +173,8 @@ def main() -> int:
             continue
         hashed = hash_tables(tables)
         names = [token["content"].encode() for token in body.get("added_tokens", ())] + list(hashed.beyond)
-        device = Device(pattern, hashed, names, batch_bytes=options.batch * 1_050_000 + (1 << 20))
+        dtype = np.uint16 if max(tables.words.values()) < 1 << 16 else np.uint32
+        device = Device(pattern, hashed, names, dtype, batch_bytes=options.batch * 1_050_000 + (1 << 20))
         facts = f"ordered {hashed.is_ordered}, longest {hashed.longest}, beyond {len(hashed.beyond)}"
         print(f"{path.parent.name}: {pattern.name}, {facts}, {time.perf_counter() - start:.1f} s", flush=True)
         reference = tokenizers.Tokenizer.from_str(json.dumps(body))
@@ -156,6 +186,8 @@ def main() -> int:
             wrong += compare(cupy, device, reference, some[: options.documents], name)
         for name, some in texts.items():
             measure(cupy, device, some, name, options.batch * 1_000_000)
+            if options.stream:
+                stream(cupy, device, some, name, options.batch * 1_000_000, options.stream * 10**9, dtype)
         long = ["x" + "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=1_000_000))]
         raw, offsets, nbytes = on_device(cupy, long)
         for _ in range(3):

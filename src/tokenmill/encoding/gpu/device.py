@@ -27,7 +27,8 @@ AROUND = 512  # bytes behind the text
 COUNTERS = 8
 MEDIUMS, FRESH, LONGS, IDS, BYTES, FULL, DIFFER = range(7)
 BLOCK = 256
-FILTER_BITS = 1 << 13
+MOST_THREADS = 1 << 19  # of kernels that go through the text in steps
+HASHES = 1 << 13  # of names of added tokens
 ALL_BITS = 0xFFFFFFFFFFFFFFFE
 
 
@@ -83,7 +84,7 @@ class Device:
         room = self.batch_bytes + AROUND
         self._text = cupy.empty(room, cupy.uint8)
         self._mask = cupy.empty(room // 32 + 32, cupy.uint32)
-        self._start, self._result, self._places = (cupy.empty(room, cupy.uint32) for _ in range(3))
+        self._start, self._result = (cupy.empty(room, cupy.uint32) for _ in range(2))
         self._ids = cupy.empty(room, self._id_type)
         self._tags = cupy.empty(self._slots, cupy.uint64)
         self._info = cupy.empty((self._slots, 4), cupy.uint32)
@@ -100,11 +101,12 @@ class Device:
         self._counters.fill(0)
         self._known = 0
 
-    def encode(self, raw: Any, offsets: Any, nbytes: int) -> Encoded:
+    def encode(self, raw: Any, offsets: Any, nbytes: int, ids: Any = None) -> Encoded:
         """The ids of documents whose text is `raw`, in device memory, with 8 bytes behind it; `offsets` are uint32.
 
-        Raises OutOfRoom. The result lies in buffers that the next call overwrites.
+        Raises OutOfRoom. The result lies in `ids`, or in a buffer that the next call overwrites.
         """
+        ids = self._ids if ids is None else ids
         cupy, documents = self._cupy, len(offsets) - 1
         if self._known > self._slots // 2:
             self.clear()
@@ -118,7 +120,8 @@ class Device:
         self._run("separate", parts, raw, offsets, begins, documents, parts, self._text)
         clock("separate")
         if self._names.count:
-            self._run("find_names", -(-padded // 8), self._text, size, *self._names.arrays, begins, documents, refused)
+            threads = min(-(-padded // 8), MOST_THREADS)
+            self._run("find_names", threads, self._text, size, *self._names.arrays, begins, documents, refused)
             clock("names")
         self._run("mark", parts, self._text, parts, self._roles, self._rules, self._mask, begins, documents, refused)
         clock("mark")
@@ -171,19 +174,20 @@ class Device:
         total = int(ends[-1])
         ends -= sums
         clock("count")
+        # Where pretokens start is not needed any more: their first ids are noted in its place.
         self._run(
             "gather_16" if self._id_type.itemsize == 2 else "gather_32", blocks * BLOCK, self._result, words, self._info,
-            self._id_arena, long_counts, long_places, long_ids, ends, self._ids, self._places,
+            self._id_arena, long_counts, long_places, long_ids, ends, ids, self._start,
         )  # fmt: skip
         places = cupy.empty(documents + 1, cupy.uint64)
         places[documents] = total
         self._run(
-            "document_places", documents, begins, documents, padded, self._mask, before, self._places, words, np.uint64(total),
+            "document_places", documents, begins, documents, padded, self._mask, before, self._start, words, np.uint64(total),
             places,
         )  # fmt: skip
         clock("gather")
         clock.finish()
-        return Encoded(self._ids[:total], places, refused[:documents])
+        return Encoded(ids[:total], places, refused[:documents])
 
     def _run(self, name: str, threads: int, *arguments: Any, block: int = BLOCK, shared: int = 0) -> None:
         if threads:
@@ -262,24 +266,23 @@ KERNELS = (
 
 
 class _Names:
-    """Names of added tokens: short ones by their first byte, then the others, with a filter for their first eight bytes."""
+    """Names of added tokens: short ones by their first byte, then the others by a hash of their first eight bytes."""
 
     def __init__(self, cupy: Any, names: list[bytes]) -> None:
-        short, long = (
-            sorted(set(some)) for some in ([n for n in names if 0 < len(n) < 8], [n for n in names if len(n) >= 8])
-        )
+        short = sorted({name for name in names if 0 < len(name) < 8})
+        long = sorted({name for name in names if len(name) >= 8}, key=_hash_of_eight)
         self.count = len(short) + len(long)
-        buckets = np.searchsorted(np.array([name[0] for name in short], np.int64), np.arange(257)).astype(np.uint32)
-        starts = np.concatenate(([0], np.cumsum([len(name) for name in (*short, *long)]))).astype(np.uint32)
+        firsts = np.searchsorted([name[0] for name in short], np.arange(257))
+        hashes = np.searchsorted([_hash_of_eight(name) for name in long], np.arange(HASHES + 1)) + len(short)
+        starts = np.concatenate(([0], np.cumsum([len(name) for name in (*short, *long)])))
         text = np.frombuffer(b"".join((*short, *long)) or b"\0", np.uint8)
-        filter = np.zeros(FILTER_BITS // 32, np.uint32)
-        for name in long:
-            place = (int.from_bytes(name[:8], "little") * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) // (
-                2**64 // FILTER_BITS
-            )
-            filter[place >> 5] |= np.uint32(1 << (place & 31))
-        counts = len(short), self.count
-        self.arrays = cupy.asarray(filter), cupy.asarray(buckets), cupy.asarray(starts), *counts, cupy.asarray(text)
+        buckets = np.concatenate((firsts, hashes)).astype(np.uint16)
+        self.arrays = cupy.asarray(buckets), cupy.asarray(starts.astype(np.uint32)), cupy.asarray(text)
+
+
+def _hash_of_eight(name: bytes) -> int:
+    """As in words.cu."""
+    return (int.from_bytes(name[:8], "little") * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) // (2**64 // HASHES)
 
 
 class _Clock:

@@ -19,13 +19,13 @@ typedef unsigned int u32;
 typedef unsigned char u8;
 
 constexpr u32 NONE = 0xFFFFFFFFu;
-constexpr int SHORT = 128;                // bytes of a word that one thread merges
+constexpr int SHORT = 40;                 // bytes of a word that one thread merges
 constexpr int MEDIUM = 2048;              // that one warp merges
 constexpr u32 SLOT = 0x80000000u;         // result of a word: a slot of the table,
 constexpr u32 LONG = 0xC0000000u;         // the number of a long word,
 constexpr u32 LEFT_OUT = 0xFFFFFFFEu;     // a long word that is left to the reference,
 constexpr u32 EMPTY = 0xFFFFFFFFu;        // or the border of a document, which has no id; what is below SLOT is an id
-constexpr int FILTER_LOG = 13, FILTER_BITS = 1 << FILTER_LOG;  // for the names of added tokens
+constexpr int HASH_LOG = 13, HASHES = 1 << HASH_LOG;  // of the names of added tokens
 constexpr int PROBES = 64;                // slots that are tried before the table counts as full
 
 struct Entry { u64 low, high; u32 id, pad[3]; };         // of the vocabulary: a word of at most 15 bytes and its length
@@ -363,24 +363,24 @@ __device__ bool has_name(const u8* __restrict__ text, u32 from, u32 to, const u3
   return false;
 }
 
-// Documents that hold the name of an added token are left to the reference. Names of eight bytes and more are found by a hash of
-// their first eight, of which `filter` has a bit each; `buckets` lists the shorter ones by their first byte.
-extern "C" __global__ void find_names(const u8* __restrict__ text, u32 bytes, const u32* __restrict__ filter, const u32* __restrict__ buckets,
-    const u32* __restrict__ name_starts, u32 shorts, u32 all, const u8* __restrict__ names, const u32* __restrict__ documents,
-    u32 document_count, u8* __restrict__ refused) {
-  __shared__ u32 bits[FILTER_BITS / 32], first[257];
-  for (u32 k = threadIdx.x; k < FILTER_BITS / 32; k += blockDim.x) bits[k] = filter[k];
-  for (u32 k = threadIdx.x; k < 257; k += blockDim.x) first[k] = buckets[k];
+// Documents that hold the name of an added token are left to the reference. `buckets` has the numbers of the names in two lists: the
+// short ones by their first byte (257 places), then those of eight bytes and more by a hash of their first eight.
+extern "C" __global__ void find_names(const u8* __restrict__ text, u32 bytes, const unsigned short* __restrict__ buckets,
+    const u32* __restrict__ name_starts, const u8* __restrict__ names, const u32* __restrict__ documents, u32 document_count,
+    u8* __restrict__ refused) {
+  __shared__ unsigned short first[257 + HASHES + 1];
+  for (u32 k = threadIdx.x; k < 257 + HASHES + 1; k += blockDim.x) first[k] = buckets[k];
   __syncthreads();
-  u32 base = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
-  if (base >= bytes) return;
-  u64 low = *(const u64*)(text + base), high = *(const u64*)(text + base + 8);
-  for (u32 i = 0; i < 8 && base + i < bytes; i++) {
-    u64 eight = i ? low >> i * 8 | high << (64 - i * 8) : low;
-    u32 byte = eight & 255, hash = (u32)(eight * 0x9e3779b97f4a7c15ull >> (64 - FILTER_LOG));
-    bool found = first[byte] < first[byte + 1] && has_name(text + base + i, first[byte], first[byte + 1], name_starts, names);
-    if (!found && (bits[hash >> 5] >> (hash & 31) & 1)) found = has_name(text + base + i, shorts, all, name_starts, names);
-    if (found) refused[document_of(base + i, documents, document_count)] = 1;
+  for (u32 part = blockIdx.x * blockDim.x + threadIdx.x; part * 8 < bytes; part += gridDim.x * blockDim.x) {
+    u32 base = part * 8;
+    u64 low = *(const u64*)(text + base), high = *(const u64*)(text + base + 8);
+    for (u32 i = 0; i < 8; i++) {
+      u64 eight = i ? low >> i * 8 | high << (64 - i * 8) : low;
+      u32 byte = eight & 255, hash = 257 + (u32)(eight * 0x9e3779b97f4a7c15ull >> (64 - HASH_LOG));
+      bool found = first[byte] < first[byte + 1] && has_name(text + base + i, first[byte], first[byte + 1], name_starts, names);
+      found = found || (first[hash] < first[hash + 1] && has_name(text + base + i, first[hash], first[hash + 1], name_starts, names));
+      if (found) refused[document_of(base + i, documents, document_count)] = 1;
+    }
   }
 }
 
