@@ -27,7 +27,17 @@ Rows: TypeAlias = Annotated[int, Whole(1, MANY)]
 
 Format = Literal["auto", "text", "lines", "jsonl", "parquet", "arrow", "csv", "tsv"]
 Engine = Literal[
-    "auto", "reference", "gigatoken", "fastokens", "tokie", "tokenizers", "tiktoken", "sentencepiece", "python", "bytes"
+    "auto",
+    "reference",
+    "gigatoken",
+    "fastokens",
+    "tokie",
+    "tokenizers",
+    "tiktoken",
+    "sentencepiece",
+    "python",
+    "bytes",
+    "gpu",
 ]
 Backend = Literal["local", "ray"]
 Strategy = Literal["concat", "best_fit", "pad", "windows"]

@@ -31,14 +31,15 @@ def figures_of(store) -> list[int]:
 def test_numbers_move_until_they_are_those_of_the_store(build, tmp_path, open_page):
     page = open_page(build.url)
     wait_for_state(page, "running")
-    seen = set()
-    page.wait_for_selector(".lanes tr:nth-child(2)")
-    page.wait_for_selector(".whole[data-share]")
-    while page.locator("#status .state").text_content() == "running" and len(seen) < 3:
+    seen, shares = set(), set()
+    while page.locator("#status .state").text_content() == "running":
         seen.add(figure(page, "tokens"))
-        page.wait_for_timeout(50)
+        shares.add(page.locator(".whole").get_attribute("data-share"))
+        page.wait_for_timeout(20)
     assert len(seen) >= 3, "the tokens increased at least twice"
+    assert len(shares) >= 3, "and so did the bar"
     wait_for_state(page, "finished")
+    assert page.locator(".lanes tr").count() == 2
     assert build.wait() == 4, "one file failed"
     assert float(page.locator(".whole").get_attribute("data-share")) == 1
     assert [figure(page, name) for name in FIGURES] == figures_of(tmp_path / "store")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tokenmill.encoding.definition import SPECIALS, Definition
-from tokenmill.encoding.engines import ENGINES, installed_version
+from tokenmill.encoding.engines import ENGINES
+from tokenmill.encoding.libraries import installed_version
 from tokenmill.encoding.parsing import parse_safely
 from tokenmill.encoding.resolve import TokenizerFiles, find
 from tokenmill.encoding.tokenizer import Tokenizer

@@ -6,6 +6,7 @@ import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from tokenmill.errors import TokenizerError
@@ -42,3 +43,14 @@ def quiet_transformers(needed_by: str = "this tokenizer") -> Iterator[Any]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING
+
+
+@cache
+def installed_version(library: str) -> str:
+    """The version of a package, or "" if it is not installed. Looking it up takes a millisecond."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -12,14 +11,16 @@ import numpy as np
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
 from tokenmill.encoding.engines.fast import BytesEngine, FastokensEngine, GigatokenEngine, TokieEngine
+from tokenmill.encoding.engines.gpu import CUPY, GpuEngine
 from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
 from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
+from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import EncodingError
 
 _FAST = (GigatokenEngine, FastokensEngine, TokieEngine)
 _REFERENCES = (TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine)
 # Engines that may be chosen by name. Where several are equally fast, the first one is used.
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (*_FAST, *_REFERENCES, BytesEngine)}
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (*_FAST, *_REFERENCES, BytesEngine, GpuEngine)}
 _ALL: dict[str, type[Engine]] = {**ENGINES, LiveEngine.name: LiveEngine}
 
 
@@ -45,7 +46,8 @@ def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:
 
 def runners(definition: Definition) -> list[str]:
     """The installed engines that can be tried with a tokenizer, the reference first."""
-    names = [definition.reference, *(name for name, engine in ENGINES.items() if engine.can_run(definition))]
+    engines = [engine for engine in ENGINES.values() if engine is not GpuEngine]  # only if it is asked for
+    names = [definition.reference, *(engine.name for engine in engines if engine.can_run(definition))]
     return [name for name in dict.fromkeys(names) if name in ENGINES and engine_version(name)]
 
 
@@ -55,18 +57,12 @@ def engine_traits(name: str) -> EngineTraits:
 
 def engine_version(name: str) -> str:
     """The version of an engine's library, or "" if it is not installed."""
-    return installed_version(_ALL[name].library)
-
-
-@cache
-def installed_version(library: str) -> str:
-    """The version of a package, or "" if it is not installed. Looking it up takes a millisecond."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return ""
+    library = _ALL[name].library
+    return (
+        next(filter(None, map(installed_version, CUPY)), "")
+        if library == GpuEngine.library
+        else installed_version(library)
+    )
 
 
 def check_shape(name: str, count: int, ids: Ids, offsets: Offsets) -> None:

@@ -44,7 +44,7 @@ class BpeTables:
 def bpe_tables(tokenizer_json: dict[str, Any]) -> tuple[BpeTables | None, str]:
     """The tables of a parsed tokenizer.json whose pre-tokenizer ends with ByteLevel; or None, and why in a sentence."""
     model = tokenizer_json["model"]
-    refusal = _refusal(model)
+    refusal = model_refusal(model)
     if refusal:
         return None, refusal
     vocabulary: dict[str, int] = model["vocab"]
@@ -67,7 +67,7 @@ def bpe_tables(tokenizer_json: dict[str, Any]) -> tuple[BpeTables | None, str]:
     return tables, ""
 
 
-def _refusal(model: dict[str, Any]) -> str:
+def model_refusal(model: dict[str, Any]) -> str:
     """Why a model is none that merges bytes by rank; "" if it is."""
     if model.get("type") != "BPE":
         return f"its model is {model.get('type')}, and only BPE is handled"

@@ -95,6 +95,10 @@ class Device:
         self._longs = cupy.empty(MOST_LONGS, cupy.uint32)
         self._counters = cupy.zeros(COUNTERS, cupy.uint32)
 
+    def staging(self) -> Staging:
+        """For batches in the memory of the host."""
+        return Staging(self._cupy, self)
+
     def clear(self) -> None:
         """Forget all merged words."""
         self._tags.fill(0)
@@ -244,6 +248,33 @@ class Device:
             ids, moved = cupy.empty(len(ids) - count, cupy.uint32), cupy.empty(len(ids) - count, cupy.uint32)
             self._run("long_move", int(size), new_ids, owners, keep, place, size, ids, moved)
             owners = moved
+
+
+class Staging:
+    """Takes batches from host memory to the device and the ids back, through a pinned buffer that is used again and again."""
+
+    def __init__(self, cupy: Any, device: Device) -> None:
+        self._cupy, self._device = cupy, device
+        room = device.batch_bytes + AROUND
+        self._text = np.frombuffer(cupy.cuda.alloc_pinned_memory(room), np.uint8, room)
+        self._raw = cupy.empty(room, cupy.uint8)
+
+    def encode(
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The ids of documents, their offsets, and which documents are left to the reference."""
+        size = len(data)
+        self._text[:size] = data
+        self._raw[: size + 8].set(self._text[: size + 8])
+        found = self._device.encode(self._raw, self._cupy.asarray(offsets.astype(np.uint32)), size)
+        return found.ids.get(), found.places.get().astype(np.int64), found.refused.get().astype(bool)
+
+
+def device_errors() -> tuple[type[Exception], ...]:
+    """What CuPy raises if there is not enough memory on the device, or no device any more."""
+    import cupy
+
+    return cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError
 
 
 KERNELS = (

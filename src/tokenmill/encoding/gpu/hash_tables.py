@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encoding.gpu.bpe_tables import BpeTables
+from tokenmill.encoding.gpu.bpe_tables import BpeTables, bpe_tables
+from tokenmill.io import disk
+from tokenmill.io.atomic import write_atomically
+from tokenmill.user_cache import cache_folder
 
+VERSION = 1  # of what is kept
 SHORT = 16  # bytes; shorter words are keys of their own
 PLAIN = frozenset(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -37,6 +47,44 @@ class HashTables:
     longest: int
     longest_plain: int
     is_ordered: bool
+
+
+def tables_of(tokenizer_json: str) -> HashTables:
+    """The tables of a tokenizer.json, which must be one that a GPU can run. Kept in the user's cache."""
+    key = hashlib.sha256(f"{VERSION} {tokenizer_json}".encode()).hexdigest()[:32]
+    path = cache_folder() / "gpu" / f"{key}.npz"
+    kept = _read(path)
+    if kept is None:
+        tables, why = bpe_tables(json.loads(tokenizer_json))
+        assert tables is not None, why
+        kept = hash_tables(tables)
+        _write(path, kept)
+    return kept
+
+
+def _read(path: Path) -> HashTables | None:
+    try:
+        with np.load(io.BytesIO(disk.read_bytes(path))) as saved:  # never unpickles
+            values = {name: saved[name] for name in saved.files}
+        lengths = np.cumsum(values.pop("beyond_lengths")).tolist()
+        text = values.pop("beyond").tobytes()
+        beyond = tuple(text[low:high] for low, high in pairwise([0, *lengths]))
+        numbers = {name: values.pop(name).item() for name in ("longest", "longest_plain", "is_ordered")}
+        return HashTables(**values, **numbers, beyond=beyond)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _write(path: Path, tables: HashTables) -> None:
+    """Losing it only costs time."""
+    values = {name: getattr(tables, name) for name in tables.__slots__ if name != "beyond"}
+    values["beyond"] = np.frombuffer(b"".join(tables.beyond), np.uint8)
+    values["beyond_lengths"] = np.array([len(word) for word in tables.beyond], np.int64)
+    written = io.BytesIO()
+    np.savez_compressed(written, **values)
+    with suppress(OSError):
+        disk.make_folder(path.parent)
+        write_atomically(path, written.getvalue())
 
 
 def hash_tables(tables: BpeTables) -> HashTables:

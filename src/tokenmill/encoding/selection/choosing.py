@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, engine_version, runners
+from tokenmill.encoding.engines.gpu import GpuEngine
 from tokenmill.encoding.selection.shipped import shipped_verdict
 from tokenmill.encoding.selection.verdicts import Choice, Verdict, VerdictCache
 from tokenmill.errors import TokenizerError
@@ -51,6 +52,10 @@ def choose(
         raise TokenizerError(f"this tokenizer needs {reference}: pip install 'tokenmill[{reference}]'")
     if wanted in ("reference", reference):
         return Choice(reference, engine_version(reference), "chosen by hand; it is the reference")
+    if wanted == GpuEngine.name:
+        if refusal := GpuEngine.refusal(definition):
+            raise TokenizerError(f"engine='gpu' cannot be used: {refusal}")
+        return _prove(definition, wanted, corpus)
     if wanted not in ("auto", *names):
         raise TokenizerError(f"engine={wanted!r} cannot run this tokenizer; these may: {', '.join(names)}")
     if wanted != "auto":
