@@ -129,6 +129,14 @@ def test_spread_is_even():
     assert spread(10, 5) == [0, 2, 4, 6, 8]
 
 
+def test_a_store_without_a_tokenizer_has_frequencies(shown_store, tmp_path):
+    shutil.copytree(shown_store, tmp_path / "store")
+    shutil.rmtree(tmp_path / "store" / "tokenizer")
+    with serving(library_at(str(tmp_path / "store"))) as asked:
+        assert "<code>?</code>" in asked.part("tokens")
+        assert "has no tokenizer" in text_of(asked.get("/part/documents").text)
+
+
 # Quarantine.
 
 

@@ -123,8 +123,7 @@ class Inspection:
         slices = -(-store.num_tokens // SLICE)
         for number in spread(slices, MOST_TOKENS // SLICE):
             for ids in _token_slice(store, number * SLICE, min((number + 1) * SLICE, store.num_tokens)):
-                found = np.bincount(ids, minlength=len(counts))
-                counts = np.pad(counts, (0, max(0, len(found) - len(counts)))) + found
+                counts += np.bincount(ids[ids < len(counts)], minlength=len(counts))
         return counts
 
     @cached_property

@@ -73,7 +73,7 @@ def tokens_part(inspection: Inspection) -> Markup:
     rows = [
         [
             str(token),
-            tag("code", visible(inspection.token_text(token))),
+            tag("code", _token_text(inspection, token)),
             meter(count / most, percent(count, found.looked_at)),
             f"{count:,}",
             percent(count, found.looked_at),
@@ -92,6 +92,13 @@ def tokens_part(inspection: Inspection) -> Markup:
             table(f"The most frequent tokens{part}", ["id", "token", beside, "count", "share"], rows, numbers=2),
         ]
     )
+
+
+def _token_text(inspection: Inspection, token: int) -> str:
+    try:
+        return visible(inspection.token_text(token))
+    except TokenmillError:  # an imported store may have no tokenizer
+        return "?"
 
 
 def visible(text: str) -> str:
