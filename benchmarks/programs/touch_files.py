@@ -19,7 +19,8 @@ for _ in range(int(turns)):
     began = time.perf_counter()
     tm.build(folder, tokenizer, progress=events.append)
     seconds = time.perf_counter() - began
-    if [(event.name, getattr(event, "bytes", None)) for event in events] != [("comparing", size), ("up_to_date", None)]:
+    found = [(event.name, getattr(event, "bytes", None)) for event in events if event.name != "begun"]
+    if found != [("comparing", size), ("up_to_date", None)]:
         raise SystemExit(f"the files were not compared and found unchanged: {events}")
     best = min(seconds, best or seconds)
 print(json.dumps({"seconds": best, "bytes": size}))
