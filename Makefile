@@ -124,7 +124,8 @@ $(DOCS_STAMP): $(CORE)
 $(BROWSER_STAMP): $(STAMP)
 	@command -v chromium >/dev/null || [ "$$(id -u)" = 0 ] || { echo "chromium is not installed: apt-get install chromium, or the like" >&2; exit 1; }
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y chromium; }
-	@command -v npm >/dev/null || { echo "npm is not installed: it fetches axe-core; apt-get install npm, or the like" >&2; exit 1; }
+	@command -v npm >/dev/null || [ "$$(id -u)" = 0 ] || { echo "npm is not installed: it fetches axe-core; apt-get install npm, or the like" >&2; exit 1; }
+	command -v npm >/dev/null || { apt-get update && apt-get install -y npm; }
 	$(PIP) -e '.[dev,browser]'
 	mkdir -p .bench/browser
 	npm install --silent --no-save --prefix .bench/browser axe-core@$(AXE)
