@@ -1,7 +1,7 @@
 """A build of 24 hours with 64 workers, and a store of 10,000 shards from 100,000 files: the page stays quick.
 
-`pytest -s` prints the times; on an idle machine they are below 100 ms. The tests allow ten times as much: they notice what grows with
-the size of a store, and not how busy the machine is.
+`pytest -s` prints the times; on an idle machine they are below 100 ms. The tests allow ten times as much: they notice what grows
+with the size of a store, and not how busy the machine is.
 """
 
 from __future__ import annotations
