@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import shutil
 import signal
 
 import pytest
@@ -19,8 +22,15 @@ FIGURES = ("documents", "tokens", "quarantined", "failed-files")
 
 @pytest.fixture
 def build(start, corpus, tmp_path):
-    """A build that takes some seconds, with its page."""
-    return start("build", corpus, "-t", "demo", "-o", tmp_path / "store", *SLOW, "--dashboard")
+    """A build that takes some seconds on any machine, with its page."""
+    text = tmp_path / "text"
+    shutil.copytree(corpus, text)
+    draw = random.Random(12)
+    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
+    for number in range(40):
+        lines = (json.dumps({"text": " ".join(draw.choices(words, k=300))}) for _ in range(500))
+        (text / f"more-{number:02}.jsonl").write_text("\n".join(lines), "utf-8")
+    return start("build", text, "-t", "demo", "-o", tmp_path / "store", *SLOW, "--dashboard")
 
 
 def figures_of(store) -> list[int]:
