@@ -27,7 +27,7 @@ def build(start, corpus, tmp_path):
     shutil.copytree(corpus, text)
     draw = random.Random(12)
     words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
-    for number in range(40):
+    for number in range(20):
         lines = (json.dumps({"text": " ".join(draw.choices(words, k=300))}) for _ in range(500))
         (text / f"more-{number:02}.jsonl").write_text("\n".join(lines), "utf-8")
     return start("build", text, "-t", "demo", "-o", tmp_path / "store", *SLOW, "--dashboard")
