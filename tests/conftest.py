@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sysconfig
 from pathlib import Path
 
@@ -21,7 +22,9 @@ ROOM = 4 << 30  # bytes; all that the tests write is less than a tenth of it
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure():
-    """Temporary folders lie in memory where there is room: thousands of shards are made durable there in no time."""
+    """Ctrl-C works. Temporary folders lie in memory where there is room: there, shards are made durable in no time."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of some shells; tests press Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

@@ -82,7 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
         print_error(f"tokenmill: {printable(str(error))}")
         return error.exit_code
     except (KeyboardInterrupt, Terminated) as error:
-        print("\nstopped. Finished shards are kept: run the command again to resume", file=sys.stderr)
+        hint = ". Finished shards are kept: run the command again to resume" if options.resumes else ""
+        print(f"\nstopped{hint}", file=sys.stderr)
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()

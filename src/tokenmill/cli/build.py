@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
         _build,
         help="tokenize a corpus into a store; run again to resume",
         description="Tokenize a corpus into a store. Run it again to resume, or to see that it is up to date.",
+        resumes=True,
     )
     add_corpus(command)
     add_options(command, BuildArguments, only=["out"])

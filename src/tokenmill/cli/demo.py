@@ -15,6 +15,7 @@ def add(commands: Any) -> None:
         _demo,
         help="try it on Python's own source files, offline",
         description="Build a store from the .py, .rst and .txt files of this Python installation, with a small demo tokenizer.",
+        resumes=True,
     )
     command.add_argument("-o", "--out", default="demo-corpus", metavar="DIR", help="folder of the store (demo-corpus)")
 

@@ -22,11 +22,17 @@ GROUPS: dict[type[Options], str] = {
 
 
 def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], *, help: str, description: str
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str,
+    resumes: bool = False,
 ) -> argparse.ArgumentParser:
-    """Add a command. `run` gets the parsed arguments and returns the exit code."""
+    """Add a command. `run` gets the parsed arguments and returns the exit code. `resumes`: it can be stopped and run again."""
     command: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, resumes=resumes)
     return command
 
 

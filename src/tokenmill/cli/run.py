@@ -19,6 +19,7 @@ def add(commands: Any) -> None:
         _run,
         help="run a recipe: one YAML file from sources to batches",
         description="Build or find the stores of a recipe, plan its rows, and show the result and how to load it.",
+        resumes=True,
     )
     command.add_argument("recipe", nargs="?", help="the YAML file; paths in it are relative to its folder")
     command.add_argument(
