@@ -233,6 +233,13 @@ class WorkerDied(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EngineLost(Event):
+    """The engine has lost the device that it computes on. The reference encodes the rest: the same ids, more slowly."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DocumentCrashed(Event):
     """A document crashes the engine and is quarantined."""
 

@@ -118,6 +118,11 @@ def test_workers_that_ended_pass_their_lane_on():
     assert [(bar.start, bar.stop) for bar in lanes[0].bars] == [(1.0, 5.0), (8.0, 12.0)]
 
 
+def test_a_device_that_is_lost_is_noted():
+    run = history_of(record("begun", 0.0), record("engine_lost", 7, why="out of <luck>")).run
+    assert list(run.notes) == [(7, "the engine lost its device: out of <luck>. The reference encodes the rest")]
+
+
 def test_sums_of_shards_are_shared_out_among_workers():
     line = record("shards_done", 10, shards=4, seconds=SECONDS, reasons={"bad": 2}, workers={"1": 3.0, "2": 1.0})
     run = history_of(record("begun", 0.0), line).run

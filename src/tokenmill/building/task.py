@@ -152,6 +152,8 @@ class TaskRunner:
         """Everything but making the shard durable. Memory and special tokens are handled as the context says."""
         context = self.context
         options = replace(options, memory=context.memory, refuse_special_tokens=context.refuse_special_tokens)
+        if self._encoder.engine.traits.device != "cpu":  # while the device works, the next block can be read
+            options = replace(options, reads_ahead=True)
         return encode_task(task, self._source, self._encoder, self._shards, options)
 
     def commit(self, encoded: EncodedTask) -> TaskResult:
@@ -173,7 +175,8 @@ class TaskRunner:
             pid=os.getpid(),
             seconds=encoded.clock.totals(sync=time.perf_counter() - began),
         )
-        return TaskResult(shard=shard, contents=encoded.contents, failed_files=encoded.failed)
+        loss = self._encoder.engine.loss
+        return TaskResult(shard=shard, contents=encoded.contents, failed_files=encoded.failed, engine_loss=loss)
 
 
 def encode_task(

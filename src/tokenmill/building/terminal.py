@@ -286,6 +286,9 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",
     events.WorkerStuck: _worker_stuck,
     events.WorkerDied: lambda event: f"worker {event.pid} died (exit {event.code}); its tasks go to other workers",
+    events.EngineLost: lambda event: (
+        f"the engine has lost its device: {event.why}. The reference encodes the rest, which takes longer"
+    ),
     events.DocumentCrashed: lambda event: (
         f"document {event.document} of task {event.task} crashes the engine and is quarantined"
     ),

@@ -63,6 +63,7 @@ class Engine(ABC):
     name: str
     library: str
     traits: EngineTraits = EngineTraits()
+    loss: str = ""  # why it has lost the device it computes on, if it has; then the reference does its work
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:
@@ -103,6 +104,17 @@ class ReferenceEngine(Engine):
 
 def offsets_of(lengths: Any) -> Offsets:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))))
+
+
+def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, Offsets]) -> tuple[Ids, Offsets]:
+    """The result for documents of which two engines have encoded a part each, in their order."""
+    lengths = np.empty(len(is_second), np.int64)
+    lengths[~is_second], lengths[is_second] = np.diff(first[1]), np.diff(second[1])
+    offsets = offsets_of(lengths)
+    ids = np.empty(int(offsets[-1]), np.uint32)
+    of_second = np.repeat(is_second, lengths)
+    ids[~of_second], ids[of_second] = first[0], second[0]
+    return ids, offsets
 
 
 def distinct(indices: Offsets) -> Offsets:

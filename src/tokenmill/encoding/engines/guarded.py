@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, offsets_of
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, interleaved
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,15 +110,12 @@ class GuardedEngine(Engine):
             self._reference = self._make_reference()
         is_guarded = np.zeros(len(values), bool)
         is_guarded[documents] = True
-        fast, fast_offsets = self._fast.encode(_take(values, np.flatnonzero(~is_guarded)))
-        slow, slow_offsets = self._reference.encode(_take(values, documents))
-        lengths = np.empty(len(values), np.int64)
-        lengths[~is_guarded], lengths[is_guarded] = np.diff(fast_offsets), np.diff(slow_offsets)
-        offsets = offsets_of(lengths)
-        ids = np.empty(int(offsets[-1]), np.uint32)
-        from_reference = np.repeat(is_guarded, lengths)
-        ids[~from_reference], ids[from_reference] = fast, slow
-        return ids, offsets
+        fast = self._fast.encode(_take(values, np.flatnonzero(~is_guarded)))
+        return interleaved(is_guarded, fast, self._reference.encode(_take(values, documents)))
+
+    @property
+    def loss(self) -> str:  # type: ignore[override]
+        return self._fast.loss
 
     def preload(self) -> None:
         self._reference = self._make_reference()

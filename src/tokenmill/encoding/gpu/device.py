@@ -17,23 +17,19 @@ from tokenmill.encoding.gpu.device_source import pattern_flags, starts_source
 from tokenmill.encoding.gpu.hash_tables import PLAIN, HashTables
 from tokenmill.encoding.gpu.patterns import Pattern
 from tokenmill.encoding.gpu.pretoken_rules import character_roles, rule_table
+from tokenmill.encoding.gpu.shared_batch import AROUND, OutOfRoom
 
 MIB = 1 << 20
 BATCH_BYTES = 256 * MIB
 SLOTS = 1 << 23  # of merged words
-ID_ROOM, BYTE_ROOM = 1 << 26, 1 << 25  # of their arenas: ids, and units of eight bytes
+ARENA_BYTES = 1 << 28  # for their ids, and as many for their text
 MOST_LONGS = 1 << 20  # words in a batch that are longer than one thread merges
-AROUND = 512  # bytes behind the text
 COUNTERS = 8
 MEDIUMS, FRESH, LONGS, IDS, BYTES, FULL, DIFFER = range(7)
 BLOCK = 256
 MOST_THREADS = 1 << 19  # of kernels that go through the text in steps
 HASHES = 1 << 13  # of names of added tokens
 ALL_BITS = 0xFFFFFFFFFFFFFFFE
-
-
-class OutOfRoom(Exception):
-    """A batch has more distinct words than the tables hold. They have been cleared; a smaller batch may fit."""
 
 
 class Encoded(NamedTuple):
@@ -55,12 +51,15 @@ class Device:
         dtype: npt.DTypeLike = np.uint32,
         batch_bytes: int = BATCH_BYTES,
         slots: int = SLOTS,
+        arena_bytes: int = ARENA_BYTES,
         tag_mask: int = ALL_BITS,
     ) -> None:
         import cupy
 
         self._cupy = cupy
         self.batch_bytes, self._slots, self._tag_mask = batch_bytes, slots, np.uint64(tag_mask)
+        self._id_room, self._byte_room = arena_bytes // 4, arena_bytes // 8  # ids, and units of eight bytes
+        self.name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
         code = f"#define PATTERN_FLAGS {pattern_flags(pattern)}\n{starts_source()}\n" + _words_source()
         module = cupy.RawModule(code=code, options=("--std=c++17",), backend="nvrtc")
         self._kernel = {name: module.get_function(name) for name in KERNELS}
@@ -75,7 +74,7 @@ class Device:
         plain[tables.byte_ids[list(PLAIN)]] = True
         self._plain_bytes = cupy.asarray(plain)
         self._names = _Names(cupy, names)
-        self._id_type = np.dtype(dtype)
+        self.id_type = np.dtype(dtype)
         self._make_buffers(cupy)
         self.clear()
         self.timings: dict[str, float] | None = None
@@ -85,19 +84,15 @@ class Device:
         self._text = cupy.empty(room, cupy.uint8)
         self._mask = cupy.empty(room // 32 + 32, cupy.uint32)
         self._start, self._result = (cupy.empty(room, cupy.uint32) for _ in range(2))
-        self._ids = cupy.empty(room, self._id_type)
+        self._ids = cupy.empty(room, self.id_type)
         self._tags = cupy.empty(self._slots, cupy.uint64)
         self._info = cupy.empty((self._slots, 4), cupy.uint32)
         self._fresh_slot, self._fresh_word = (cupy.empty(self._slots, cupy.uint32) for _ in range(2))
-        self._id_arena = cupy.empty(ID_ROOM, cupy.uint32)
-        self._byte_arena = cupy.empty(BYTE_ROOM, cupy.uint64)
+        self._id_arena = cupy.empty(self._id_room, cupy.uint32)
+        self._byte_arena = cupy.empty(self._byte_room, cupy.uint64)
         self._mediums = cupy.empty(self._slots, cupy.uint32)
         self._longs = cupy.empty(MOST_LONGS, cupy.uint32)
         self._counters = cupy.zeros(COUNTERS, cupy.uint32)
-
-    def staging(self) -> Staging:
-        """For batches in the memory of the host."""
-        return Staging(self._cupy, self)
 
     def clear(self) -> None:
         """Forget all merged words."""
@@ -151,14 +146,14 @@ class Device:
         if fresh:
             self._run(
                 "merge", fresh, self._text, self._start, words, padded, self._fresh_slot, self._fresh_word, fresh, self._byte_ids,
-                self._pairs, len(self._pairs) - 1, self._info, self._id_arena, ID_ROOM, self._byte_arena, BYTE_ROOM,
+                self._pairs, len(self._pairs) - 1, self._info, self._id_arena, self._id_room, self._byte_arena, self._byte_room,
                 self._counters, block=128,
             )  # fmt: skip
         if mediums := int(counters[MEDIUMS]):
             self._run(
                 "merge_medium", mediums * 32, self._text, self._start, words, padded, self._mediums, self._fresh_slot,
-                self._fresh_word, self._byte_ids, self._pairs, len(self._pairs) - 1, self._info, self._id_arena, ID_ROOM,
-                self._byte_arena, BYTE_ROOM, self._counters, block=32,
+                self._fresh_word, self._byte_ids, self._pairs, len(self._pairs) - 1, self._info, self._id_arena, self._id_room,
+                self._byte_arena, self._byte_room, self._counters, block=32,
             )  # fmt: skip
         clock("merge")
         long_counts, long_places, long_ids = self._merge_longs(words, padded, min(longs, self._most_longs))
@@ -180,7 +175,7 @@ class Device:
         clock("count")
         # Where pretokens start is not needed any more: their first ids are noted in its place.
         self._run(
-            "gather_16" if self._id_type.itemsize == 2 else "gather_32", blocks * BLOCK, self._result, words, self._info,
+            "gather_16" if self.id_type.itemsize == 2 else "gather_32", blocks * BLOCK, self._result, words, self._info,
             self._id_arena, long_counts, long_places, long_ids, ends, ids, self._start,
         )  # fmt: skip
         places = cupy.empty(documents + 1, cupy.uint64)
@@ -248,33 +243,6 @@ class Device:
             ids, moved = cupy.empty(len(ids) - count, cupy.uint32), cupy.empty(len(ids) - count, cupy.uint32)
             self._run("long_move", int(size), new_ids, owners, keep, place, size, ids, moved)
             owners = moved
-
-
-class Staging:
-    """Takes batches from host memory to the device and the ids back, through a pinned buffer that is used again and again."""
-
-    def __init__(self, cupy: Any, device: Device) -> None:
-        self._cupy, self._device = cupy, device
-        room = device.batch_bytes + AROUND
-        self._text = np.frombuffer(cupy.cuda.alloc_pinned_memory(room), np.uint8, room)
-        self._raw = cupy.empty(room, cupy.uint8)
-
-    def encode(
-        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The ids of documents, their offsets, and which documents are left to the reference."""
-        size = len(data)
-        self._text[:size] = data
-        self._raw[: size + 8].set(self._text[: size + 8])
-        found = self._device.encode(self._raw, self._cupy.asarray(offsets.astype(np.uint32)), size)
-        return found.ids.get(), found.places.get().astype(np.int64), found.refused.get().astype(bool)
-
-
-def device_errors() -> tuple[type[Exception], ...]:
-    """What CuPy raises if there is not enough memory on the device, or no device any more."""
-    import cupy
-
-    return cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError
 
 
 KERNELS = (

@@ -1,0 +1,294 @@
+"""The process that owns a GPU: `python -m tokenmill.encoding.gpu.device_process NAME DEVICE`, and a tokenizer.json as its input.
+
+It listens at a local address that only processes of the same user can use. Each connection has a batch in shared memory
+(`SharedBatch`); the messages only say what is in it. Requests that wait are encoded together, so that many small ones are as
+quick as a large one. Two seconds after the last connection it ends.
+
+    out  {"device": name, "pid": ..., "use": number, "batch_bytes": n, "id_type": name}      at first; `use`: the device to use
+    in   {"text_room": bytes}, with a descriptor       the batch of this connection
+    in   {"documents": n, "nbytes": bytes}             encode what is in the batch
+    out  {"ids": n}, {"out_of_room": true}, {}         the ids are in the batch; a smaller batch is needed; the new batch is known
+    out  {"problem": text}                             there is no device, or no longer one: this process ends
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import selectors
+import socket
+import sys
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokenmill.encoding.gpu.device_client import MEMORY_VARIABLE, MESSAGE_BYTES, peer_user
+from tokenmill.encoding.gpu.shared_batch import AROUND, OutOfRoom, SharedBatch
+
+if TYPE_CHECKING:
+    from tokenmill.encoding.gpu.device import Device
+
+IDLE_SECONDS = 2.0
+DEFAULT_MEMORY = "5GB"
+LEAST_MEMORY = 256_000_000
+TO_DEVICE, FROM_DEVICE = 1, 2  # directions of copies, as CUDA numbers them
+SHARE_OF_FREE = 0.9  # of the device's memory
+
+
+class Room(NamedTuple):
+    """How large buffers and tables are, so that all of it, and what a batch of long words needs, fits into some memory."""
+
+    batch_bytes: int
+    slots: int
+    arena_bytes: int
+
+    @classmethod
+    def within(cls, memory: int) -> Room:
+        power = (memory // 32 // 36).bit_length() - 1  # a slot takes 36 bytes
+        arena = (memory // 16).bit_length() - 1  # there are two
+        return cls(batch_bytes=memory * 27 // 32 // 64, slots=1 << power, arena_bytes=1 << arena)
+
+
+class Client:
+    """A connection, and its batch."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.batch: SharedBatch | None = None
+        self.documents = self.nbytes = 0  # of its request
+
+    def send(self, answer: dict[str, Any]) -> None:
+        with suppress(OSError):  # it is gone, and the next look at its socket shows that
+            self.socket.send(json.dumps(answer).encode())
+
+
+class DeviceServer:
+    def __init__(self, listener: socket.socket, number: int, tokenizer_json: str) -> None:
+        import cupy
+
+        self._cupy, self._listener, self._number = cupy, listener, number
+        self._devices = cupy.cuda.runtime.getDeviceCount()
+        if not self._devices:
+            raise ValueError("there is no CUDA device")
+        self._accepted = count()
+        self._device = open_device(number, tokenizer_json)
+        self._raw = cupy.empty(self._device.batch_bytes + AROUND, cupy.uint8)
+        self._errors = _device_errors(cupy)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    @property
+    def most_bytes(self) -> int:
+        """Of the documents of a request, with a byte for each: around them are borders."""
+        return self._device.batch_bytes - AROUND
+
+    def clients(self) -> list[Client]:
+        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+
+    def serve(self) -> None:
+        while True:
+            events = self._selector.select(IDLE_SECONDS)
+            if not events and len(self._selector.get_map()) == 1:
+                return
+            ready: list[Client] = []
+            for key, _ in events:
+                if key.data is None:
+                    self._accept()
+                elif self._receive(key.data):
+                    ready.append(key.data)
+            self._answer(ready)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        if peer_user(connection) != os.getuid():
+            connection.close()
+            return
+        client = Client(connection)
+        use = next(self._accepted) % self._devices if self._number == 0 else self._number
+        hello = {"device": self._device.name, "pid": os.getpid(), "use": use, "batch_bytes": self.most_bytes}
+        client.send({**hello, "id_type": self._device.id_type.name})
+        self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _receive(self, client: Client) -> bool:
+        """Take a message. True if it is a request to encode."""
+        try:
+            message, descriptors, _, _ = socket.recv_fds(client.socket, MESSAGE_BYTES, 1)
+        except OSError:
+            message, descriptors = b"", []
+        if not message:
+            self._forget(client)
+            return False
+        request = json.loads(message)
+        try:
+            if "text_room" in request:
+                self._take_batch(client, request["text_room"], descriptors[0])
+                return False
+            client.documents, client.nbytes = request["documents"], request["nbytes"]
+            self._check(client)
+            return True
+        except (ValueError, KeyError, IndexError) as error:
+            client.send({"problem": f"a request that cannot be right: {error}"})
+            self._forget(client)
+            return False
+
+    def _take_batch(self, client: Client, text_room: int, descriptor: int) -> None:
+        self._unpin(client)
+        client.batch = SharedBatch(descriptor, text_room, self._device.id_type)
+        self._pin(client.batch)
+        client.send({})
+
+    def _check(self, client: Client) -> None:
+        """Raise ValueError unless the offsets of a request lie in its text. On the device nothing is checked."""
+        batch, count, nbytes = client.batch, client.documents, client.nbytes
+        if batch is None or nbytes > batch.text_room or not 0 < count <= batch.document_room:
+            raise ValueError("it does not fit into its batch")
+        if nbytes + count > self.most_bytes:
+            raise ValueError("it does not fit on the device")
+        offsets = batch.offsets[: count + 1]
+        if offsets[0] != 0 or offsets[-1] != nbytes or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError("its offsets are not those of its text")
+
+    def _forget(self, client: Client) -> None:
+        self._unpin(client)
+        self._selector.unregister(client.socket)
+        client.socket.close()
+
+    def _pin(self, batch: SharedBatch) -> None:
+        with suppress(*self._errors):  # copies are slower then
+            self._cupy.cuda.runtime.hostRegister(batch.address, batch.nbytes, 0)
+
+    def _unpin(self, client: Client) -> None:
+        if client.batch is not None:
+            with suppress(*self._errors):
+                self._cupy.cuda.runtime.hostUnregister(client.batch.address)
+            client.batch = None
+
+    def _answer(self, clients: list[Client]) -> None:
+        """Encode the requests of these clients, as many at a time as fit."""
+        group: list[Client] = []
+        for client in clients:
+            if sum(each.nbytes + each.documents for each in (*group, client)) > self.most_bytes:
+                self._encode(group)
+                group = []
+            group.append(client)
+        self._encode(group)
+
+    def _encode(self, group: list[Client]) -> None:
+        if not group:
+            return
+        try:
+            self._encode_together(group)
+        except (OutOfRoom, self._cupy.cuda.memory.OutOfMemoryError):
+            self._cupy.get_default_memory_pool().free_all_blocks()
+            if len(group) == 1:
+                group[0].send({"out_of_room": True})
+            else:
+                for client in group:
+                    self._encode([client])
+
+    def _encode_together(self, group: list[Client]) -> None:
+        cupy, runtime = self._cupy, self._cupy.cuda.runtime
+        batches = [client.batch for client in group if client.batch is not None]
+        bounds, size = [np.zeros(1, np.uint32)], 0
+        for client, batch in zip(group, batches, strict=True):
+            runtime.memcpyAsync(self._raw.data.ptr + size, batch.address, client.nbytes, TO_DEVICE, 0)
+            bounds.append(batch.offsets[1 : client.documents + 1] + np.uint32(size))
+            size += client.nbytes
+        found = self._device.encode(self._raw, cupy.asarray(np.concatenate(bounds)), size)
+        places, refused = found.places.get(), found.refused.get()
+        first, counts = 0, []
+        for client, batch in zip(group, batches, strict=True):
+            own = places[first : first + client.documents + 1]
+            begin, counted = int(own[0]), int(own[-1] - own[0])
+            source = found.ids.data.ptr + begin * self._device.id_type.itemsize
+            runtime.memcpyAsync(batch.ids.ctypes.data, source, counted * self._device.id_type.itemsize, FROM_DEVICE, 0)
+            batch.places[: client.documents + 1] = own - own[0]
+            batch.refused[: client.documents] = refused[first : first + client.documents]
+            first += client.documents
+            counts.append(counted)
+        cupy.cuda.Device().synchronize()
+        for client, counted in zip(group, counts, strict=True):
+            client.send({"ids": counted})
+
+
+def open_device(number: int, tokenizer_json: str) -> Device:
+    """Tables and buffers on a device, within the memory that may be used. If there is less, they are smaller."""
+    import cupy
+
+    from tokenmill.encoding.gpu.bpe_tables import NO_ID
+    from tokenmill.encoding.gpu.device import Device
+    from tokenmill.encoding.gpu.hash_tables import tables_of
+    from tokenmill.encoding.gpu.patterns import recognise
+    from tokenmill.formatting import human, parse_size
+
+    body = json.loads(tokenizer_json)
+    pattern, why = recognise(body)
+    assert pattern is not None, why
+    tables = tables_of(tokenizer_json)
+    names = [token["content"].encode() for token in body.get("added_tokens") or ()]
+    largest = max([*body["model"]["vocab"].values(), 0])
+    id_type = np.uint16 if largest < 1 << 16 else np.uint32
+    assert largest < NO_ID
+    cupy.cuda.Device(number).use()
+    memory = parse_size(os.environ.get(MEMORY_VARIABLE) or DEFAULT_MEMORY, MEMORY_VARIABLE)
+    memory = min(memory, int(cupy.cuda.Device().mem_info[0] * SHARE_OF_FREE))
+    pool = cupy.get_default_memory_pool()
+    while True:
+        if memory < LEAST_MEMORY:
+            raise ValueError(f"it needs {human(LEAST_MEMORY)} of free memory, and {MEMORY_VARIABLE} must allow that")
+        try:
+            pool.set_limit(size=memory)
+            return Device(pattern, tables, [*names, *tables.beyond], id_type, *Room.within(memory))
+        except cupy.cuda.memory.OutOfMemoryError:
+            pool.free_all_blocks()
+            memory //= 2
+
+
+def _device_errors(cupy: Any) -> tuple[type[Exception], ...]:
+    return cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError
+
+
+def _refuse(listener: socket.socket, error: BaseException) -> None:
+    """Tell everybody who connects why there is no device, for some seconds."""
+    listener.settimeout(IDLE_SECONDS)
+    with suppress(OSError):
+        while True:
+            Client(listener.accept()[0]).send({"problem": _in_words(error)})
+
+
+def _in_words(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def main() -> None:
+    name, number = sys.argv[1], int(sys.argv[2])
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(f"\0{name}")
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return  # another process was quicker
+        raise
+    listener.listen(1024)
+    if os.fork():
+        os._exit(0)  # whoever started this process can connect now
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        server = DeviceServer(listener, number, sys.stdin.buffer.read().decode())
+    except BaseException as error:
+        _refuse(listener, error)
+        os._exit(1)
+    try:
+        server.serve()
+    except BaseException as error:  # the device is lost: another process may find it again
+        for client in server.clients():
+            client.send({"problem": _in_words(error)})
+    os._exit(0)  # without the clean-up of a device that may be lost
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,425 @@
+"""The engine on a simulated GPU: the same kernels and the same processes, with the ids of `tokenizers`."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tokenizers
+from gpu_simulation import needs_compiler, simulated_gpu
+from pretokens import PRE_TOKENIZERS
+
+import tokenmill as tm
+from tokenmill.cli import main
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines.gpu import MOST_LOSSES, GpuEngine
+from tokenmill.encoding.gpu.bpe_tables import bpe_tables
+from tokenmill.encoding.gpu.device_client import DeviceConnection, DeviceProblem, _name
+from tokenmill.encoding.gpu.device_process import Room
+from tokenmill.encoding.gpu.hash_tables import hash_tables
+from tokenmill.encoding.gpu.patterns import recognise
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch
+from tokenmill.testing.engines import EngineCase, EngineContract, encode, texts_with
+
+pytestmark = needs_compiler
+
+DIFFICULT = [
+    "", " ", "\n", "'", "''", "a" * 9000, " " * 3000, "\n" * 500, "1" * 1000, "'s" * 300, "aB" * 2000, "ÀÉ" * 300, "x" * 127,
+    "x" * 128, "x" * 129, "ab" * 20_000, "é" * 300, "中" * 500, "🙂" * 400, "a\u0301" * 100, "don't I'LL we'Ve it'S 'tis ''s",
+    "  leading", "trailing  ", "a  b   c\n\n d \r\n\te", "1234567 12 1", "\x00\x01\x7f", "/" * 50 + "\n/\n", "ſ'ſ", "ǅ ǈ",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("gpu")
+
+
+@pytest.fixture(scope="module")
+def gpu(cache):
+    with simulated_gpu(cache) as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def definition(tokenizer_path) -> Definition:
+    return tm.load_tokenizer(tokenizer_path).definition
+
+
+@pytest.fixture(scope="module")
+def texts(real_texts) -> list[str]:
+    draw = random.Random(0)
+    letters = [*map(chr, (*range(32, 127), 9, 10, 13, 0xE9, 0x301, 0x4E2D, 0x3042, 0x1F642, 0x660, 0xA0, 0x2028))]
+    made = ["".join(draw.choices(letters, k=draw.randint(0, 40))) for _ in range(400)]
+    return [*DIFFICULT, *made, *(text[:4000] for text in real_texts[:12])]
+
+
+def by_reference(definition: Definition, texts: list[str]) -> list[list[int]]:
+    reference = tokenizers.Tokenizer.from_str(definition.engine_json)
+    return [each.ids for each in reference.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def with_pattern(body: dict, name: str, **changes: object) -> Definition:
+    """The demo vocabulary behind the pre-tokenizer of another family."""
+    model = {**body["model"], "ignore_merges": changes.pop("ignore_merges", False)}
+    return Definition(json=json.dumps({**body, "pre_tokenizer": PRE_TOKENIZERS[name], "model": model, **changes}))
+
+
+class TestGpuEngine(EngineContract):
+    """One tokenizer of each kind that matters to the kernels: digits, cases, NFC, whole words that are looked up first."""
+
+    @pytest.fixture(scope="class", params=["gpt2", "qwen2, nfc", "cl100k, looked up first"])
+    @classmethod
+    def case(cls, request, gpu, body, definition, texts):
+        name = request.param.split(",")[0]
+        if "nfc" in request.param:
+            definition = with_pattern(body, name, normalizer={"type": "NFC"})
+        elif "looked up" in request.param:
+            definition = with_pattern(body, name, ignore_merges=True)
+        texts = [*texts, *texts_with([token["content"] for token in body["added_tokens"]])]
+        return EngineCase(
+            lambda: GpuEngine(definition), texts, by_reference(definition, texts), len(body["model"]["vocab"])
+        )
+
+    def test_the_device_is_used(self, case):
+        case.encode(["some words"])
+        assert case.engine._connection is not None, "the reference has encoded all"
+        assert case.engine._connection.device == "simulated"
+
+
+@pytest.fixture(scope="module")
+def in_this_process(gpu, definition):
+    """Makes the tables of a tokenizer on a device of this process."""
+    from tokenmill.encoding.gpu.device import Device
+
+    body = json.loads(definition.engine_json)
+    tables = hash_tables(bpe_tables(body)[0])
+
+    def make(**settings) -> Device:
+        sizes = {"batch_bytes": 1 << 20, "slots": 1 << 14, "arena_bytes": 1 << 20}
+        return Device(recognise(body)[0], tables, [b"<|endoftext|>"], **{**sizes, **settings})
+
+    return make
+
+
+def on_device(device, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
+    import cupy
+
+    encoded = [text.encode() for text in texts]
+    offsets = np.concatenate(([0], np.cumsum([len(each) for each in encoded]))).astype(np.uint32)
+    raw = np.frombuffer(b"".join(encoded) + bytes(64), np.uint8)
+    found = device.encode(cupy.asarray(raw), cupy.asarray(offsets), int(offsets[-1]))
+    ids, places = found.ids.get(), found.places.get().astype(np.int64)
+    own = [ids[low:high].tolist() for low, high in pairwise(places)]
+    return own, found.refused.get().astype(bool).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_ids_have_the_type_that_is_asked_for(in_this_process, definition, dtype):
+    device = in_this_process(dtype=dtype)
+    assert device.encode.__self__.id_type == dtype
+    texts = ["def main(): return 'ids'", "", "ab" * 1500]
+    assert on_device(device, texts) == (by_reference(definition, texts), [False] * 3)
+
+
+def test_words_whose_hashes_are_equal_are_left_to_the_reference(in_this_process, definition, real_texts):
+    """If all hashes are equal, many are; what is not left to it is right all the same."""
+    device = in_this_process(tag_mask=0, slots=256)
+    texts = [text[:150] for text in real_texts[:8]]
+    ids, refused = on_device(device, texts)
+    wanted = by_reference(definition, texts)
+    assert any(refused)
+    assert [found for found, left in zip(ids, refused, strict=True) if not left] == [
+        want for want, left in zip(wanted, refused, strict=True) if not left
+    ]
+
+
+@pytest.mark.parametrize("size", [{"slots": 16}, {"arena_bytes": 64}])
+def test_a_table_that_is_full_is_emptied_and_said(in_this_process, definition, real_texts, size):
+    device = in_this_process(**size)
+    with pytest.raises(OutOfRoom):
+        on_device(device, [real_texts[0][:4000]])
+    few = ["a zzq"]
+    assert on_device(device, few)[0] == by_reference(definition, few)
+
+
+def test_merged_words_are_kept_between_batches(in_this_process, definition, real_texts):
+    device = in_this_process()
+    texts = [text[:1000] for text in real_texts[:10]]
+    first = on_device(device, texts)
+    known = device._known
+    assert known > 0
+    assert on_device(device, texts) == first
+    assert device._known == known
+    assert first[0] == by_reference(definition, texts)
+
+
+def test_batches_in_turn(in_this_process, definition, real_texts):
+    from tokenmill.encoding.gpu.pipeline import Batch, Pipeline, pinned
+
+    texts = [text[:2000] for text in real_texts[:6]]
+    batches = []
+    for text in texts:
+        data = text.encode()
+        buffer = pinned(len(data) + 512)
+        buffer[: len(data)] = np.frombuffer(data, np.uint8)
+        batches.append(Batch(buffer, np.array([0, len(data)], np.uint32), len(data)))
+    found = [each.ids.tolist() for each in Pipeline(in_this_process(), np.uint32).encode(batches)]
+    assert found == by_reference(definition, texts)
+
+
+# The process that owns the device.
+
+
+def process_of(engine: GpuEngine) -> int:
+    assert engine._connection is not None
+    return engine._connection.pid
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds: float = 20.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_all_share_one_process_which_ends_after_the_last(gpu, definition):
+    engines = [GpuEngine(definition) for _ in range(3)]
+    for engine in engines:
+        encode(engine, ["words"])
+    (pid,) = {process_of(engine) for engine in engines}
+    for engine in engines:
+        assert is_running(pid)
+        engine._connection.close()
+    assert wait_until(lambda: not is_running(pid)), "it still runs"
+    assert encode(engines[0], ["words"]) == by_reference(definition, ["words"])  # with a new one
+    assert process_of(engines[0]) != pid
+
+
+def _encode_elsewhere(definition: Definition, texts: list[str], results) -> None:
+    engine = GpuEngine(definition)
+    results.put([encode(engine, texts[low : low + 40]) for low in range(0, len(texts), 40)])
+
+
+def test_many_processes_at_once(gpu, definition, texts):
+    """Their requests are encoded together; each gets its own ids."""
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    shares = [texts[number::4] for number in range(4)]
+    keeps = GpuEngine(definition)
+    encode(keeps, ["it runs"])
+    processes = [context.Process(target=_encode_elsewhere, args=(definition, share, results)) for share in shares]
+    for process in processes:
+        process.start()
+    found = [[ids for part in results.get() for ids in part] for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(found) == sorted(by_reference(definition, share) for share in shares)
+
+
+def test_a_process_that_is_forked_has_a_connection_of_its_own(gpu, definition):
+    engine = GpuEngine(definition)
+    encode(engine, ["before"])
+    first = engine._connection
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+
+    def child() -> None:
+        ids = encode(engine, ["in the child"])
+        results.put((ids, engine._connection is first))
+
+    process = context.Process(target=child)
+    process.start()
+    ids, is_same = results.get()
+    process.join()
+    assert (ids, is_same) == (by_reference(definition, ["in the child"]), False)
+    assert encode(engine, ["after"]) == by_reference(definition, ["after"])
+
+
+def test_a_document_longer_than_usual_batches(gpu, definition, monkeypatch, real_texts):
+    monkeypatch.setattr("tokenmill.encoding.gpu.device_client.USUAL_ROOM", 1 << 14)
+    texts = ["short", "".join(real_texts)[:50_000], "", *["x"] * 3000, "end"]
+    assert encode(GpuEngine(definition), texts) == by_reference(definition, texts)
+
+
+def test_killed_it_is_started_again(gpu, definition):
+    engine = GpuEngine(definition)
+    encode(engine, ["words"])
+    os.kill(process_of(engine), signal.SIGKILL)
+    assert encode(engine, ["more words"]) == by_reference(definition, ["more words"])
+    assert engine._losses == 1
+    encode(engine, ["words"])
+    os.kill(process_of(engine), signal.SIGKILL)
+    assert encode(engine, ["the last words"]) == by_reference(definition, ["the last words"])
+    assert engine._connection is None, "the device is tried for ever"
+
+
+def test_a_device_that_is_lost_leaves_the_rest_to_the_reference(tmp_path, definition, texts):
+    with simulated_gpu(tmp_path, launches=30):
+        engine = GpuEngine(definition)
+        for low in range(0, 120, 20):
+            part = texts[low : low + 20]
+            assert encode(engine, part) == by_reference(definition, part)
+        assert engine._losses == MOST_LOSSES
+        assert "the device is lost" in engine.loss
+
+
+def test_less_memory_means_smaller_batches(tmp_path, definition, texts):
+    with simulated_gpu(tmp_path, memory=600 << 20) as patch:
+        patch.setenv("TOKENMILL_GPU_MEMORY", "100GB")
+        engine = GpuEngine(definition)
+        part = texts[:60]
+        assert encode(engine, part) == by_reference(definition, part)
+        assert engine._connection.most_bytes == Room.within(int((600 << 20) * 0.9)).batch_bytes - 512
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "said"),
+    [
+        ({"devices": 0}, "1GB", "there is no CUDA device"),
+        ({"memory": 100 << 20}, "1GB", "it needs 256.0 MB of free memory, and TOKENMILL_GPU_MEMORY"),
+        ({}, "100MB", "it needs 256.0 MB of free memory, and TOKENMILL_GPU_MEMORY"),
+        ({}, "many", "TOKENMILL_GPU_MEMORY='many' is not a size"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(tmp_path, capsys, tokenizer_path, settings, limit, said):
+    (tmp_path / "a.txt").write_text("text")
+    command = [
+        "build",
+        str(tmp_path / "a.txt"),
+        "-t",
+        str(tokenizer_path),
+        "-o",
+        str(tmp_path / "s"),
+        "--engine",
+        "gpu",
+    ]
+    with simulated_gpu(tmp_path / "cache", **settings) as patch:
+        patch.setenv("TOKENMILL_GPU_MEMORY", limit)
+        assert main(command) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert f"engine='gpu' cannot be used: {said}" in lines[-1]
+
+
+def test_connections_are_spread_over_the_devices(tmp_path, definition):
+    with simulated_gpu(tmp_path, devices=2):
+        engines = [GpuEngine(definition) for _ in range(4)]
+        for engine in engines:
+            assert encode(engine, ["words"]) == by_reference(definition, ["words"])
+        pids = [process_of(engine) for engine in engines]
+        assert sorted(pids.count(pid) for pid in set(pids)) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"documents": 1, "nbytes": 1 << 40},
+        {"documents": 1, "nbytes": 5},  # the offsets say otherwise
+        {"documents": -1, "nbytes": 0},
+        {"documents": 0, "nbytes": 0},
+        {"documents": 1 << 30, "nbytes": 4},
+        {"text_room": 1 << 20},
+        {},
+    ],
+)
+def test_requests_that_cannot_be_right_harm_nobody(gpu, definition, request_):
+    connection, other = DeviceConnection(definition.engine_json), GpuEngine(definition)
+    connection._batch.offsets[:2] = 0, 4
+    with pytest.raises(DeviceProblem, match="cannot be right"):
+        connection._ask(request_)
+    connection.close()
+    assert encode(other, ["words"]) == by_reference(definition, ["words"])
+
+
+def test_a_batch_must_be_as_large_as_it_is_said_to_be():
+    descriptor = os.memfd_create("small")
+    os.ftruncate(descriptor, 1 << 12)
+    with pytest.raises(ValueError, match="does not fit"):
+        SharedBatch(descriptor, 1 << 20, np.uint16)
+
+
+def test_the_address_depends_on_what_the_process_is_for(monkeypatch):
+    first = _name("{}", 0)
+    assert _name("{}", 0) == first
+    assert len({first, _name("{ }", 0), _name("{}", 1)}) == 3
+    monkeypatch.setenv("TOKENMILL_GPU_MEMORY", "3GB")
+    assert _name("{}", 0) != first
+
+
+@pytest.mark.parametrize("memory", [256_000_000, 1 << 30, 5_000_000_000, 80 << 30])
+def test_everything_fits_into_the_memory_that_may_be_used(memory):
+    """Per byte of a batch: text twice, start bits, two words for each byte, its id, and ten words for long ones."""
+    room = Room.within(memory)
+    assert room.batch_bytes * (2 + 1 / 8 + 8 + 4 + 40) + room.slots * 36 + 2 * room.arena_bytes <= memory
+    assert room.batch_bytes * 100 > memory
+
+
+# Builds.
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory, real_texts):
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(4):
+        lines = [json.dumps({"text": text[:1500]}) for text in real_texts[number * 6 : number * 6 + 6]]
+        (folder / f"{number}.jsonl").write_text("\n".join([*lines, '{"text": "a<|endoftext|>b"}']), "utf-8")
+    return folder
+
+
+def built(corpus, tokenizer_path, where, engine, **options):
+    return tm.build(corpus, tm.load_tokenizer(tokenizer_path, engine=engine), where, shard_bytes="2KB", **options)
+
+
+def test_a_build_gives_the_same_store(gpu, corpus, tokenizer_path, tmp_path):
+    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
+    found = built(corpus, tokenizer_path, tmp_path / "gpu", "gpu", workers=2)
+    assert found.fingerprint == wanted.fingerprint
+    assert found.manifest.tokenizer["engine"] == "gpu"
+    assert found.verify() == []
+
+
+def test_a_build_whose_device_is_lost_says_so(corpus, tokenizer_path, tmp_path, capsys):
+    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
+    tokenizer = tm.load_tokenizer(tokenizer_path, engine="gpu")
+    with simulated_gpu(tmp_path):
+        assert tokenizer.engine == "gpu"  # it is proved
+    with simulated_gpu(tmp_path, launches=5) as patch:
+        patch.setenv("TOKENMILL_GPU_MEMORY", "300MB")  # not the process that still runs
+        found = tm.build(corpus, tokenizer, tmp_path / "gpu", shard_bytes="2KB", workers=2, progress="plain")
+    assert found.fingerprint == wanted.fingerprint
+    said = [line for line in capsys.readouterr().err.splitlines() if "lost its device" in line]
+    assert len(said) == 1
+    assert "cudaErrorIllegalAddress" in said[0]
+
+
+def test_a_build_whose_device_is_killed_gives_the_same_store(gpu, corpus, tokenizer_path, tmp_path, definition):
+    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
+    killer = GpuEngine(definition)
+    encode(killer, ["it runs"])
+    killed = []
+
+    def kill(event) -> None:
+        if type(event).__name__ == "ShardDone" and not killed:
+            killed.append(process_of(killer))
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = built(corpus, tokenizer_path, tmp_path / "gpu", "gpu", workers=2, progress=kill)
+    assert killed
+    assert found.fingerprint == wanted.fingerprint
