@@ -141,6 +141,15 @@ def test_words_whose_hashes_are_equal_are_left_to_the_reference(in_this_process,
     ]
 
 
+def test_words_whose_hashes_are_equal_never_have_more_ids_than_bytes(in_this_process):
+    """Else a text that was made for it would have ids written behind the buffers."""
+    long = "".join(random.Random(0).choices("bcdfghjklmnpqrstvwxz", k=1500))
+    texts = [long, "qzj " * 200, "xkv " * 200, "wqx " * 200, "zvb " * 200]
+    found, refused = on_device(in_this_process(tag_mask=0, slots=1), texts)
+    assert any(refused)
+    assert all(len(ids) <= len(text) for ids, text in zip(found, texts, strict=True))
+
+
 @pytest.mark.parametrize("size", [{"slots": 16}, {"arena_bytes": 64}])
 def test_a_table_that_is_full_is_emptied_and_said(in_this_process, definition, real_texts, size):
     device = in_this_process(**size)
@@ -336,7 +345,10 @@ def test_connections_are_spread_over_the_devices(tmp_path, definition):
         {"documents": 0, "nbytes": 0},
         {"documents": 1 << 30, "nbytes": 4},
         {"text_room": 1 << 20},
+        {"text_room": "much"},
         {},
+        [],
+        "encode",
     ],
 )
 def test_requests_that_cannot_be_right_harm_nobody(gpu, definition, request_):

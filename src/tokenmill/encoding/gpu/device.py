@@ -6,6 +6,7 @@ vocabulary merge to is kept between batches, and dropped when its table is half 
 
 from __future__ import annotations
 
+import secrets
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -58,6 +59,7 @@ class Device:
 
         self._cupy = cupy
         self.batch_bytes, self._slots, self._tag_mask = batch_bytes, slots, np.uint64(tag_mask)
+        self._seed = np.uint64(secrets.randbits(64))  # so that nobody can make words whose hashes are equal
         self._id_room, self._byte_room = arena_bytes // 4, arena_bytes // 8  # ids, and units of eight bytes
         self.name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
         code = f"#define PATTERN_FLAGS {pattern_flags(pattern)}\n{starts_source()}\n" + _words_source()
@@ -136,7 +138,7 @@ class Device:
         self._counters[FULL:] = 0
         self._run(
             "look_up", words, self._text, self._start, words, padded, self._vocabulary, len(self._vocabulary) - 1, self._tags,
-            self._slots - 1, self._tag_mask, np.uint64(0), self._result, self._fresh_slot, self._fresh_word, self._mediums,
+            self._slots - 1, self._tag_mask, self._seed, self._result, self._fresh_slot, self._fresh_word, self._mediums,
             self._longs, self._most_longs, self._counters,
         )  # fmt: skip
         clock("look up")

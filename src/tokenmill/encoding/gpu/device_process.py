@@ -121,15 +121,15 @@ class DeviceServer:
         if not message:
             self._forget(client)
             return False
-        request = json.loads(message)
         try:
+            request = json.loads(message)
             if "text_room" in request:
                 self._take_batch(client, request["text_room"], descriptors[0])
                 return False
             client.documents, client.nbytes = request["documents"], request["nbytes"]
             self._check(client)
             return True
-        except (ValueError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             client.send({"problem": f"a request that cannot be right: {error}"})
             self._forget(client)
             return False
@@ -190,11 +190,11 @@ class DeviceServer:
                     self._encode([client])
 
     def _encode_together(self, group: list[Client]) -> None:
-        cupy, runtime = self._cupy, self._cupy.cuda.runtime
+        cupy, id_bytes = self._cupy, self._device.id_type.itemsize
         batches = [client.batch for client in group if client.batch is not None]
         bounds, size = [np.zeros(1, np.uint32)], 0
         for client, batch in zip(group, batches, strict=True):
-            runtime.memcpyAsync(self._raw.data.ptr + size, batch.address, client.nbytes, TO_DEVICE, 0)
+            self._copy(self._raw.data.ptr + size, batch.address, client.nbytes, TO_DEVICE)
             bounds.append(batch.offsets[1 : client.documents + 1] + np.uint32(size))
             size += client.nbytes
         found = self._device.encode(self._raw, cupy.asarray(np.concatenate(bounds)), size)
@@ -203,8 +203,7 @@ class DeviceServer:
         for client, batch in zip(group, batches, strict=True):
             own = places[first : first + client.documents + 1]
             begin, counted = int(own[0]), int(own[-1] - own[0])
-            source = found.ids.data.ptr + begin * self._device.id_type.itemsize
-            runtime.memcpyAsync(batch.ids.ctypes.data, source, counted * self._device.id_type.itemsize, FROM_DEVICE, 0)
+            self._copy(batch.ids.ctypes.data, found.ids.data.ptr + begin * id_bytes, counted * id_bytes, FROM_DEVICE)
             batch.places[: client.documents + 1] = own - own[0]
             batch.refused[: client.documents] = refused[first : first + client.documents]
             first += client.documents
@@ -212,6 +211,11 @@ class DeviceServer:
         cupy.cuda.Device().synchronize()
         for client, counted in zip(group, counts, strict=True):
             client.send({"ids": counted})
+
+    def _copy(self, target: int, source: int, nbytes: int, direction: int) -> None:
+        """Begin to copy, after what was begun before."""
+        if nbytes:
+            self._cupy.cuda.runtime.memcpyAsync(target, source, nbytes, direction, 0)
 
 
 def open_device(number: int, tokenizer_json: str) -> Device:

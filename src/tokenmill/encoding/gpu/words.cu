@@ -23,7 +23,7 @@ constexpr int SHORT = 40;                 // bytes of a word that one thread mer
 constexpr int MEDIUM = 2048;              // that one warp merges
 constexpr u32 SLOT = 0x80000000u;         // result of a word: a slot of the table,
 constexpr u32 LONG = 0xC0000000u;         // the number of a long word,
-constexpr u32 LEFT_OUT = 0xFFFFFFFEu;     // a long word that is left to the reference,
+constexpr u32 LEFT_OUT = 0xFFFFFFFEu;     // a word that is left to the reference,
 constexpr u32 EMPTY = 0xFFFFFFFFu;        // or the border of a document, which has no id; what is below SLOT is an id
 constexpr int HASH_LOG = 13, HASHES = 1 << HASH_LOG;  // of the names of added tokens
 constexpr int PROBES = 64;                // slots that are tried before the table counts as full
@@ -151,7 +151,7 @@ extern "C" __global__ void look_up(const u8* __restrict__ text, const u32* __res
       if (key.x == low && key.y == high) { result[w] = vocabulary[s].id; return; }
       if (key.y == 0) break;
     }
-    hash = mixed(hash ^ seed);
+    hash = mixed(low ^ mixed(high ^ seed));
   } else if (length > MEDIUM) {
     u32 number = atomicAdd(&counters->longs, 1);
     if (number < most_longs) longs[number] = w;
@@ -269,9 +269,10 @@ extern "C" __global__ void merge_medium(const u8* __restrict__ text, const u32* 
   for (u32 k = lane; k * 8 < length; k += 32) byte_arena[own.bytes + k] = first_bytes(eight_at(text, at + k * 8), length - k * 8);
 }
 
-// Hashes may be equal where words are not: then the documents are left to the reference.
+// Hashes may be equal where words are not: then the documents are left to the reference. Such words get no ids: those of the other
+// word may be more than this one has bytes, and the buffers have room for as many ids as bytes.
 extern "C" __global__ void check(const u8* __restrict__ text, const u32* __restrict__ start, u32 words, u32 bytes,
-    const u32* __restrict__ result, const Info* __restrict__ info, const u64* __restrict__ byte_arena,
+    u32* __restrict__ result, const Info* __restrict__ info, const u64* __restrict__ byte_arena,
     const u32* __restrict__ documents, u32 document_count, u8* __restrict__ refused, Counters* __restrict__ counters) {
   u32 w = blockIdx.x * blockDim.x + threadIdx.x;
   if (w >= words) return;
@@ -285,6 +286,7 @@ extern "C" __global__ void check(const u8* __restrict__ text, const u32* __restr
   for (u32 k = 0; same && k < length; k += 8) same = first_bytes(eight_at(text, at + k), length - k) == byte_arena[own.bytes + k / 8];
   if (same) return;
   atomicAdd(&counters->differ, 1);
+  result[w] = LEFT_OUT;
   refused[document_of(at, documents, document_count)] = 1;
 }
 
