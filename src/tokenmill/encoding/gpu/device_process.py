@@ -70,9 +70,7 @@ class DeviceServer:
         import cupy
 
         self._cupy, self._listener, self._number = cupy, listener, number
-        self._devices = cupy.cuda.runtime.getDeviceCount()
-        if not self._devices:
-            raise ValueError("there is no CUDA device")
+        self._devices = _count_devices(cupy)
         self._accepted = count()
         self._device = open_device(number, tokenizer_json)
         self._raw = cupy.empty(self._device.batch_bytes + AROUND, cupy.uint8)
@@ -249,6 +247,16 @@ def open_device(number: int, tokenizer_json: str) -> Device:
         except cupy.cuda.memory.OutOfMemoryError:
             pool.free_all_blocks()
             memory //= 2
+
+
+def _count_devices(cupy: Any) -> int:
+    try:
+        count: int = cupy.cuda.runtime.getDeviceCount()
+    except _device_errors(cupy) as error:
+        raise ValueError(f"there is no CUDA device that CuPy can use: {error}") from error
+    if not count:
+        raise ValueError("there is no CUDA device")
+    return count
 
 
 def _device_errors(cupy: Any) -> tuple[type[Exception], ...]:
