@@ -66,6 +66,8 @@ def test_a_race_counts_the_seconds_of_the_traits_and_uses_their_batches(tmp_path
     rates = race(trials[2], list(trials[:2]), ["text " * 1000] * 3000, tmp_path)
     assert rates["gigatoken"] == pytest.approx(1e8)
     assert rates["tokie"] == pytest.approx(5e7)
+    shared = race(trials[2], list(trials[:2]), ["text " * 1000] * 3000, tmp_path, processes=4)
+    assert shared == {**rates, "tokie": pytest.approx(5e7 / 4)}, "processes share a device, and have a core each"
     assert set(trials[0].files) == {f"part-{BATCH_BYTES}.arrow"}
     assert set(trials[1].files) == {f"part-{4 * BATCH_BYTES}.arrow"}
     said = choosing._race_result("gigatoken", ["gigatoken", "tokie"], rates, "a sample")

@@ -26,6 +26,8 @@ from tokenmill.encoding.gpu.device_process import Room
 from tokenmill.encoding.gpu.hash_tables import hash_tables
 from tokenmill.encoding.gpu.patterns import recognise
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch
+from tokenmill.encoding.selection.choosing import RACE_BYTES, choose
+from tokenmill.errors import TokenizerError
 from tokenmill.testing.engines import EngineCase, EngineContract, encode, texts_with
 
 pytestmark = needs_compiler
@@ -381,6 +383,37 @@ def test_everything_fits_into_the_memory_that_may_be_used(memory):
     room = Room.within(memory)
     assert room.batch_bytes * (2 + 1 / 8 + 8 + 4 + 40) + room.slots * 36 + 2 * room.arena_bytes <= memory
     assert room.batch_bytes * 100 > memory
+
+
+# The choice of an engine.
+
+
+def test_what_the_reference_has_encoded_proves_nothing(tmp_path, tokenizer_path):
+    lost = pytest.raises(TokenizerError, match="its device was lost: cudaErrorIllegalAddress")
+    with simulated_gpu(tmp_path, launches=5), lost:
+        assert tm.load_tokenizer(tokenizer_path, engine="gpu").engine
+    with simulated_gpu(tmp_path) as patch:
+        patch.setenv("TOKENMILL_GPU_MEMORY", "300MB")
+        assert tm.load_tokenizer(tokenizer_path, engine="gpu").engine == "gpu"  # it was not refused for ever
+
+
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_a_gpu_is_chosen_for_large_corpora_if_it_is_faster(gpu, monkeypatch, definition, real_texts, is_faster):
+    raced = []
+
+    def race(reference, others, texts, folder, processes):
+        raced.append((sorted(trial.engine for trial in others), processes))
+        rates = {trial.engine: 1e8 for trial in (reference, *others)}
+        return {**rates, "gpu": 2e8 if is_faster else 5e7}
+
+    monkeypatch.setattr("tokenmill.encoding.selection.judging.race", race)
+    corpus = [text[:500] for text in real_texts[:5]]
+    for settings in ({"text_bytes": 10**8, "processes": 3}, {"text_bytes": RACE_BYTES}):
+        assert choose(definition, corpus, **settings).engine != "gpu"
+    chosen = choose(definition, corpus, text_bytes=RACE_BYTES, processes=3)
+    assert ("gpu" in raced[-1][0], raced[-1][1]) == (True, 3)
+    assert (chosen.engine == "gpu") == is_faster
+    assert ("gpu 200 on cuda, by wall time" if is_faster else "gpu 50 on cuda, by wall time") in chosen.why
 
 
 # Builds.

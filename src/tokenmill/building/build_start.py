@@ -47,7 +47,7 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
         return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
 
     is_tried = announce_trial(tokenizer, weight, emit)
-    chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample)
+    chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample, executor.processes)
     if is_tried:
         release_memory()
     return chosen

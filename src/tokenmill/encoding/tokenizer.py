@@ -99,16 +99,22 @@ class Tokenizer:
         return self.engine == self.definition.reference or self.traits.is_slow
 
     def for_corpus(
-        self, text_bytes: int, key: str = "", sample: Callable[[], Sequence[str]] | None = None
+        self,
+        text_bytes: int,
+        key: str = "",
+        sample: Callable[[], Sequence[str]] | None = None,
+        processes: int | None = None,
     ) -> Tokenizer:
         """The same tokenizer with an engine for this much text. For a lot of it, the fastest and proved on a sample of it.
 
-        `key` identifies the corpus. If its race is cached, `sample` is not called.
+        `key` identifies the corpus. If its race is cached, `sample` is not called. `processes` will encode it.
         """
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self
         chosen = replace(self)
-        chosen.__dict__["choice"] = choose(self.definition, sample, corpus_key=key, text_bytes=text_bytes)
+        chosen.__dict__["choice"] = choose(
+            self.definition, sample, corpus_key=key, text_bytes=text_bytes, processes=processes
+        )
         return chosen
 
     def needs_trial(self, text_bytes: int) -> bool:

@@ -39,12 +39,14 @@ def choose(
     wanted: str = "auto",
     corpus_key: str = "",
     text_bytes: int | None = None,
+    processes: int | None = None,
 ) -> Choice:
     """Return the fastest engine proved for this tokenizer, on a sample of a corpus if one is given.
 
     `corpus_key` identifies the corpus in the cache; without one, a race on a corpus is not cached. A sample given as a
     function is read only if it is needed. `text_bytes` is how much text there is to encode, if that is known: for little
-    text, less is found out. `wanted` names an engine to use instead, or "reference"; a TokenizerError says why an engine
+    text, less is found out. `processes` is how many will encode: where that is known, and there is a lot of text, a GPU is among
+    the engines, if there is one. `wanted` names an engine to use instead, or "reference"; a TokenizerError says why an engine
     cannot be used.
     """
     reference, names = definition.reference, runners(definition)
@@ -62,8 +64,10 @@ def choose(
         return _prove(definition, wanted, corpus)
     if text_bytes is not None and text_bytes < RACE_BYTES:
         return _first_that_agrees(definition, names, corpus, text_bytes)
+    if processes is not None and GpuEngine.can_run(definition):
+        names.append(GpuEngine.name)
     race_key = _race_key(names, corpus_key) if corpus is None or corpus_key else None
-    return _race_all(definition, names, corpus, race_key)
+    return _race_all(definition, names, corpus, race_key, processes or 1)
 
 
 def needs_trial(definition: Definition, text_bytes: int) -> bool:
@@ -155,7 +159,7 @@ def _try_in_turn(definition: Definition, cache: VerdictCache, names: list[str], 
     return verdicts
 
 
-def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key: str | None) -> Choice:
+def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key: str | None, processes: int) -> Choice:
     """Use the fastest of all engines that agree with the reference. What is in the cache is not found out again."""
     cache = VerdictCache(definition)
     cached = {name: cache.verdict(name) for name in _others(definition, names)}
@@ -167,7 +171,8 @@ def _race_all(definition: Definition, names: list[str], corpus: Corpus, race_key
         from tokenmill.encoding.selection.judging import hold_trials
 
         documents = _documents(corpus)
-        verdicts, rates = hold_trials(definition, cache, cached, documents, _code() if corpus is None else documents)
+        texts = _code() if corpus is None else documents
+        verdicts, rates = hold_trials(definition, cache, cached, documents, texts, processes=processes)
         cache.save(race_key, rates)
     where = "a sample of code" if corpus is None else "a sample of this corpus"
     return _fastest(definition.reference, verdicts, rates or {}, where)
@@ -197,7 +202,7 @@ def _fastest(reference: str, verdicts: list[Verdict], rates: dict[str, float], w
 
 
 def _race_result(best: str, candidates: list[str], rates: dict[str, float], where: str) -> str:
-    """The rates in words. Those of engines that do not compute on the CPU are not per core, and are marked."""
+    """The rates in words. Those of engines that do not compute on the CPU are by wall time, and are marked."""
     shown = []
     for name in candidates:
         if name in rates:

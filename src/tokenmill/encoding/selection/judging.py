@@ -30,12 +30,13 @@ def hold_trials(
     texts: list[str],
     *,
     until_one_agrees: bool = False,
+    processes: int = 1,
 ) -> tuple[list[Verdict], dict[str, float]]:
     """Judge the engines on probes and on the corpus, and race those that agree on `texts`.
 
     An engine that was judged before only has to agree on the corpus. One that was refused before is not tried again.
     Returns all verdicts, and the rate of each engine in the race. With `until_one_agrees`, engines after the first that
-    agrees are not tried.
+    agrees are not tried. `processes` will share a device.
     """
     verdicts = {name: verdict for name, verdict in cached.items() if verdict is not None}
     names = [name for name in cached if name not in verdicts or verdicts[name].agrees]
@@ -66,7 +67,8 @@ def hold_trials(
             if until_one_agrees and verdicts[name].agrees:
                 break
         agreeing = [trial for name, trial in trials.items() if verdicts[name].agrees]
-        return [verdicts[name] for name in cached if name in verdicts], race(reference, agreeing, texts, folder)
+        rates = race(reference, agreeing, texts, folder, processes)
+        return [verdicts[name] for name in cached if name in verdicts], rates
 
 
 def _suite(definition: Definition, corpus: list[str], *, with_probes: bool) -> tuple[list[str], list[str]]:

@@ -21,6 +21,7 @@ class _Runner:
 
     trial: Trial
     turns_for_sure: int  # before the engine may be dropped as too slow
+    sharing: int  # processes that share what it computes on
     nbytes: float = 0.0
     seconds: float = 0.0
     rate: float = 0.0
@@ -32,19 +33,20 @@ class _Runner:
                 self.rate = 0.0
                 return
             self.nbytes += timing["bytes"]
-            self.seconds += timing["seconds"]
+            self.seconds += timing["seconds"] * self.sharing
         self.rate = self.nbytes / max(self.seconds, 1e-9)
 
 
-def race(reference: Trial, others: list[Trial], texts: list[str], folder: Path) -> dict[str, float]:
-    """Return the rate of each engine in bytes of text per second, measured in the second half of the texts.
+def race(reference: Trial, others: list[Trial], texts: list[str], folder: Path, processes: int = 1) -> dict[str, float]:
+    """Return the rate of each engine in bytes of text per second and core, measured in the second half of the texts.
 
-    Seconds are CPU time, or wall time for engines that do not compute on the CPU. The engines take turns with every part
-    of the texts, so that a temporary load on the machine affects all of them. The first half fills their caches. The
-    second half is encoded twice: in a long build most words have been seen before, so new and known text count equally.
+    Seconds are CPU time; for engines that do not compute on the CPU, wall time for each of the `processes` of a build, which
+    share the device: so such an engine wins if it alone is faster than another one on all cores. The engines take turns with
+    every part of the texts, so that a temporary load on the machine affects all of them. The first half fills their caches.
+    The second half is encoded twice: in a long build most words have been seen before, so new and known text count equally.
     An engine that is far behind is stopped early.
     """
-    runners = [*(_Runner(trial, 2) for trial in others), _Runner(reference, 1)]
+    runners = [*(_Runner(trial, 2, _sharing(trial, processes)) for trial in others), _Runner(reference, 1, 1)]
     parts = list(_parts(texts, max(sum(map(len, texts)) / MAX_TURNS, BATCH_BYTES)))
     counted = len(parts) // 2
     for turn, part in enumerate(parts):
@@ -66,6 +68,10 @@ def race(reference: Trial, others: list[Trial], texts: list[str], folder: Path) 
                 write_texts(path, part, block_bytes)
             runner.run(path, 1 if turn < counted else 2)
     return {runner.trial.engine: runner.rate for runner in runners if parts}
+
+
+def _sharing(trial: Trial, processes: int) -> int:
+    return 1 if engine_traits(trial.engine).device == "cpu" else processes
 
 
 def _parts(texts: list[str], size: float) -> Iterator[list[str]]:

@@ -71,7 +71,14 @@ def _encode(engine: Engine, path: str, prefix: str) -> None:
         ids, offsets = engine.encode(block)
         check_shape(engine.name, len(block), ids, offsets)
         encoded.append((np.array(ids, np.uint32), np.diff(offsets)))
+    _check_device(engine)
     _save(encoded, prefix)
+
+
+def _check_device(engine: Engine) -> None:
+    """What another engine has encoded proves nothing."""
+    if engine.loss:
+        raise OSError(f"its device was lost: {engine.loss}")
 
 
 def _save(encoded: list[Any], prefix: str) -> None:
@@ -97,6 +104,7 @@ def measure(engine: Engine, path: str, documents: int | None = None, prefix: str
         if prefix is not None:
             encoded.append((np.array(ids, np.uint32), np.diff(offsets)))
     cpu, wall = time.process_time() - cpu_start, time.perf_counter() - wall_start
+    _check_device(engine)
     if prefix is not None:
         _save(encoded, prefix)
     return {**done, "cpu": cpu, "wall": wall, "seconds": engine.traits.seconds(cpu=cpu, wall=wall)}
