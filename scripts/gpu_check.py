@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.encoding.gpu.bpe_tables import bpe_tables
-from tokenmill.encoding.gpu.device import Device
+from tokenmill.encoding.gpu.device import AROUND, Device
 from tokenmill.encoding.gpu.hash_tables import hash_tables
 from tokenmill.encoding.gpu.patterns import recognise
 from tokenmill.encoding.gpu.pipeline import Batch, Pipeline, pinned
-from tokenmill.encoding.gpu.shared_batch import AROUND, OutOfRoom
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom
 
 ADVERSARIAL = [
     "", " ", "\n", "'", "''", "a" * 100_000, " " * 50_000, "\n" * 5000, "1" * 10_000, "'s" * 3000, "aB" * 4000, "ÀÉ" * 3000,

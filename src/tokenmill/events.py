@@ -233,7 +233,7 @@ class WorkerDied(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EngineLost(Event):
+class DeviceLost(Event):
     """The engine has lost the device that it computes on. The reference encodes the rest: the same ids, more slowly."""
 
     why: str

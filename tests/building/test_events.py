@@ -374,7 +374,7 @@ STORY = [
     progress_event(),
     events.WorkerRecycled(pid=5),
     events.WorkerDied(pid=6, code=-9, at=(0, 7)),
-    events.EngineLost(why="out of luck"),
+    events.DeviceLost(why="out of luck"),
     events.DocumentCrashed(task="t", document=3, code=-11),
     events.FileFailed(file="f", error="f: is \x1b[31mbroken"),
     FINISHED,

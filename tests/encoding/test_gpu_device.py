@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -21,11 +22,12 @@ from tokenmill.cli import main
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.gpu import MOST_LOSSES, GpuEngine
 from tokenmill.encoding.gpu.bpe_tables import bpe_tables
+from tokenmill.encoding.gpu.device import MOST_LONGS, Room
 from tokenmill.encoding.gpu.device_client import DeviceConnection, DeviceProblem, _name
-from tokenmill.encoding.gpu.device_process import Room
-from tokenmill.encoding.gpu.hash_tables import hash_tables
+from tokenmill.encoding.gpu.device_process import DeviceServer, _in_words
+from tokenmill.encoding.gpu.hash_tables import hash_tables, tables_of
 from tokenmill.encoding.gpu.patterns import recognise
-from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom
 from tokenmill.encoding.selection.choosing import RACE_BYTES, choose
 from tokenmill.errors import TokenizerError
 from tokenmill.testing.engines import EngineCase, EngineContract, encode, texts_with
@@ -271,15 +273,13 @@ def test_a_document_longer_than_usual_batches(gpu, definition, monkeypatch, real
 
 
 def test_killed_it_is_started_again(gpu, definition):
-    engine = GpuEngine(definition)
-    encode(engine, ["words"])
-    os.kill(process_of(engine), signal.SIGKILL)
-    assert encode(engine, ["more words"]) == by_reference(definition, ["more words"])
-    assert engine._losses == 1
-    encode(engine, ["words"])
-    os.kill(process_of(engine), signal.SIGKILL)
-    assert encode(engine, ["the last words"]) == by_reference(definition, ["the last words"])
-    assert engine._connection is None, "the device is tried for ever"
+    engine, pids = GpuEngine(definition), set()
+    for text in ("words", "more words", "the last words", "and one more"):
+        assert encode(engine, [text]) == by_reference(definition, [text])
+        pids.add(process_of(engine))
+        os.kill(process_of(engine), signal.SIGKILL)
+    assert len(pids) == 4
+    assert not engine.device_lost
 
 
 def test_a_device_that_is_lost_leaves_the_rest_to_the_reference(tmp_path, definition, texts):
@@ -289,7 +289,7 @@ def test_a_device_that_is_lost_leaves_the_rest_to_the_reference(tmp_path, defini
             part = texts[low : low + 20]
             assert encode(engine, part) == by_reference(definition, part)
         assert engine._losses == MOST_LOSSES
-        assert "the device is lost" in engine.loss
+        assert "the device is lost" in engine.device_lost
 
 
 def test_less_memory_means_smaller_batches(tmp_path, definition, texts):
@@ -298,7 +298,8 @@ def test_less_memory_means_smaller_batches(tmp_path, definition, texts):
         engine = GpuEngine(definition)
         part = texts[:60]
         assert encode(engine, part) == by_reference(definition, part)
-        assert engine._connection.most_bytes == Room.within(int((600 << 20) * 0.9)).batch_bytes - 512
+        tables = tables_of(definition.engine_json).nbytes
+        assert engine._connection.most_bytes == Room.within(int((600 << 20) * 0.9), tables).batch_bytes - 512
 
 
 @pytest.mark.parametrize(
@@ -349,6 +350,8 @@ def test_connections_are_spread_over_the_devices(tmp_path, definition):
         {"text_room": 1 << 20},
         {"text_room": "much"},
         {},
+        {"documents": 1, "nbytes": 4.5},
+        {"text_room": -5},
         [],
         "encode",
     ],
@@ -362,11 +365,99 @@ def test_requests_that_cannot_be_right_harm_nobody(gpu, definition, request_):
     assert encode(other, ["words"]) == by_reference(definition, ["words"])
 
 
-def test_a_batch_must_be_as_large_as_it_is_said_to_be():
-    descriptor = os.memfd_create("small")
-    os.ftruncate(descriptor, 1 << 12)
-    with pytest.raises(ValueError, match="does not fit"):
-        SharedBatch(descriptor, 1 << 20, np.uint16)
+@pytest.mark.parametrize("file", ["/dev/null", "/etc/passwd"])
+def test_a_batch_must_be_as_large_as_it_is_said_to_be(gpu, definition, file):
+    connection, other = DeviceConnection(definition.engine_json), GpuEngine(definition)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        with pytest.raises(DeviceProblem, match=r"cannot be right: a batch of .* does not fit"):
+            connection._ask({"text_room": 1 << 20}, [descriptor])
+    finally:
+        os.close(descriptor)
+    assert encode(other, ["words"]) == by_reference(definition, ["words"])
+
+
+def test_an_interrupted_request_is_not_answered_later(gpu, definition, monkeypatch):
+    """Else every result would be that of the request before."""
+    engine = GpuEngine(definition)
+    encode(engine, ["words"])
+
+    def interrupted(connection):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenmill.encoding.gpu.device_client._answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            encode(engine, ["a first text"])
+    for text in ("a second text", "a third one", "one more"):
+        assert encode(engine, [text]) == by_reference(definition, [text])
+
+
+def test_threads_may_share_an_engine(gpu, definition, texts):
+    engine = GpuEngine(definition)
+    shares = [texts[number::4][:20] for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda share: [encode(engine, [text])[0] for text in share], shares))
+    assert found == [by_reference(definition, share) for share in shares]
+
+
+def test_a_new_connection_may_have_less_room(gpu, definition, monkeypatch):
+    """A long document makes the batch larger; after a loss it is as usual again."""
+    monkeypatch.setattr("tokenmill.encoding.gpu.device_client.USUAL_ROOM", 1 << 12)
+    engine = GpuEngine(definition)
+    encode(engine, ["word " * 5000])
+    before, encode_batch = engine._connection, DeviceConnection.encode
+
+    def lost(connection, *arguments):
+        if connection is before:
+            raise DeviceProblem("gone")
+        return encode_batch(connection, *arguments)
+
+    monkeypatch.setattr(DeviceConnection, "encode", lost)
+    many = ["a"] * 1000
+    assert encode(engine, many) == by_reference(definition, many)
+    assert engine._connection not in (None, before)
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "ftruncate"])
+def test_errors_of_the_system_are_losses_of_the_device(gpu, definition, monkeypatch, call):
+    def fail(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(f"os.{call}", fail)
+    monkeypatch.setattr("tokenmill.encoding.engines.gpu.RETRY_SECONDS", 0.01)
+    engine = GpuEngine(definition)
+    assert encode(engine, ["words"]) == by_reference(definition, ["words"])
+    assert "Too many open files" in engine.device_lost
+
+
+def test_requests_that_fit_only_alone_are_encoded_alone(gpu, definition, in_this_process, monkeypatch):
+    """Together they need more memory than there is; what the attempt took is free again."""
+    server = DeviceServer.__new__(DeviceServer)
+    import cupy
+
+    server._cupy, tried = cupy, []
+
+    def encode_together(group):
+        tried.append(len(group))
+        if len(group) > 1:
+            raise OutOfRoom
+
+    monkeypatch.setattr(server, "_encode_together", encode_together)
+    server._encode([None, None])
+    assert tried == [2, 1, 1]
+
+
+def test_what_cupy_says_about_itself_is_not_repeated():
+    said = (
+        "=" * 60
+        + "\nFailed to import CuPy.\n\nOriginal error:\n  ImportError: libnvrtc.so.12: no such file\n"
+        + "=" * 60
+    )
+    assert _in_words(ImportError(said)) == "CuPy cannot be imported: ImportError: libnvrtc.so.12: no such file"
+    assert _in_words(ImportError("No module named 'cupy'")) == "CuPy cannot be imported: No module named 'cupy'"
+    assert _in_words(ValueError("===\nwords\nmore")) == "words"
+    assert _in_words(AssertionError()) == "AssertionError"
 
 
 def test_the_address_depends_on_what_the_process_is_for(monkeypatch):
@@ -378,11 +469,29 @@ def test_the_address_depends_on_what_the_process_is_for(monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [256_000_000, 1 << 30, 5_000_000_000, 80 << 30])
-def test_everything_fits_into_the_memory_that_may_be_used(memory):
-    """Per byte of a batch: text twice, start bits, two words for each byte, its id, and ten words for long ones."""
-    room = Room.within(memory)
-    assert room.batch_bytes * (2 + 1 / 8 + 8 + 4 + 40) + room.slots * 36 + 2 * room.arena_bytes <= memory
-    assert room.batch_bytes * 100 > memory
+def test_buffers_and_tables_fit_into_the_memory_that_may_be_used(memory):
+    room = Room.within(memory, 50_000_000)
+    assert room.batch_bytes * 80 + room.slots * 36 + 2 * room.arena_bytes + 50_000_000 + 4 * MOST_LONGS <= memory
+    assert room.batch_bytes * 130 > memory - 54_000_000
+
+
+def test_a_batch_of_long_words_takes_no_more_memory_than_is_reckoned_with(gpu, definition):
+    """The temporary arrays of the rounds are what takes most."""
+    import cupy
+
+    from tokenmill.encoding.gpu.device import Device
+
+    body = json.loads(definition.engine_json)
+    tables = hash_tables(bpe_tables(body)[0])
+    room = Room(batch_bytes=200_000, slots=1 << 10, arena_bytes=1 << 12)
+    before = cupy.cuda.memory.used
+    device = Device(recognise(body)[0], tables, [], np.uint32, *room)
+    text = "".join(random.Random(0).choices("abcdefgh", k=190_000))
+    cupy.cuda.memory.peak = 0
+    found, refused = on_device(device, [text])
+    assert (found, refused) == (by_reference(definition, [text]), [False])
+    fixed = tables.nbytes + room.slots * 36 + 2 * room.arena_bytes + 4 * MOST_LONGS
+    assert cupy.cuda.memory.peak - before < fixed + 80 * room.batch_bytes
 
 
 # The choice of an engine.

@@ -152,4 +152,4 @@ def test_other_tokenizers_and_missing_devices_are_refused_with_the_reason(monkey
     )
     if not HAS_CUPY:
         refusal = GpuEngine.refusal(tm.load_tokenizer(tokenizer_path).definition)
-        assert refusal == "No module named 'cupy'"
+        assert refusal == "CuPy cannot be imported: No module named 'cupy'"

@@ -119,7 +119,7 @@ def test_workers_that_ended_pass_their_lane_on():
 
 
 def test_a_device_that_is_lost_is_noted():
-    run = history_of(record("begun", 0.0), record("engine_lost", 7, why="out of <luck>")).run
+    run = history_of(record("begun", 0.0), record("device_lost", 7, why="out of <luck>")).run
     assert list(run.notes) == [(7, "the engine lost its device: out of <luck>. The reference encodes the rest")]
 
 

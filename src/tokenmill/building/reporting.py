@@ -42,7 +42,7 @@ LEVELS: dict[type[Event], int] = {
     events.FileFailed: logging.WARNING,
     events.WorkerDied: logging.WARNING,
     events.DocumentCrashed: logging.WARNING,
-    events.EngineLost: logging.WARNING,
+    events.DeviceLost: logging.WARNING,
     events.Begun: logging.DEBUG,
     events.Comparing: logging.DEBUG,
     events.LargeDocument: logging.WARNING,

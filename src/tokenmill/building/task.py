@@ -175,8 +175,8 @@ class TaskRunner:
             pid=os.getpid(),
             seconds=encoded.clock.totals(sync=time.perf_counter() - began),
         )
-        loss = self._encoder.engine.loss
-        return TaskResult(shard=shard, contents=encoded.contents, failed_files=encoded.failed, engine_loss=loss)
+        lost = self._encoder.device_lost
+        return TaskResult(shard=shard, contents=encoded.contents, failed_files=encoded.failed, device_lost=lost)
 
 
 def encode_task(

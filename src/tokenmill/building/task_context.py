@@ -61,7 +61,7 @@ class TaskResult:
     shard: ShardDone | None  # None if no file of the task could be read
     contents: list[str | None]  # digest of each piece; None for one that was not read to its end
     failed_files: list[dict[str, str]]  # {"file": ..., "error": ...}
-    engine_loss: str = ""  # why the engine has lost its device, if it has
+    device_lost: str = ""  # why the engine has lost its device, if it has
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> TaskResult:
@@ -69,5 +69,5 @@ class TaskResult:
         if shard is not None:
             shard = ShardDone(**{**shard, "seconds": StageSeconds(**shard["seconds"])})
         return cls(
-            shard=shard, contents=body["contents"], failed_files=body["failed_files"], engine_loss=body["engine_loss"]
+            shard=shard, contents=body["contents"], failed_files=body["failed_files"], device_lost=body["device_lost"]
         )

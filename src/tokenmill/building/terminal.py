@@ -286,7 +286,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",
     events.WorkerStuck: _worker_stuck,
     events.WorkerDied: lambda event: f"worker {event.pid} died (exit {event.code}); its tasks go to other workers",
-    events.EngineLost: lambda event: (
+    events.DeviceLost: lambda event: (
         f"the engine has lost its device: {event.why}. The reference encodes the rest, which takes longer"
     ),
     events.DocumentCrashed: lambda event: (

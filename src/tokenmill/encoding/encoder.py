@@ -64,6 +64,7 @@ class Encoder:
     ) -> None:
         self._definition, self._engine_name, self._guard, self._live = definition, engine_name, tuple(guard), live
         self.engine: Engine = self._make()
+        self._device_lost = ""
         self.vocab_size = vocab_size
         self.dtype = id_dtype(vocab_size)
         self.bos_id, self.eos_id = bos_id, eos_id
@@ -107,7 +108,13 @@ class Encoder:
 
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
+        self._device_lost = self.device_lost
         self.engine = self._make()
+
+    @property
+    def device_lost(self) -> str:
+        """Why the engine has lost the device it computes on, if it has."""
+        return self.engine.device_lost or self._device_lost
 
     def _make(self) -> Engine:
         return guarded(make_engine(self._engine_name, self._definition, self._live), self._definition, self._guard)

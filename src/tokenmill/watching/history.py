@@ -201,7 +201,7 @@ class History:
         then = "; it was replaced" if record["is_replaced"] else ""
         self._note(run, record, f"worker {record['pid']} made no progress for {record['seconds']:.0f} s{at}{then}")
 
-    def _engine_lost(self, run: Run, record: Record) -> None:
+    def _device_lost(self, run: Run, record: Record) -> None:
         self._note(run, record, f"the engine lost its device: {record['why']}. The reference encodes the rest")
 
     def _document_crashed(self, run: Run, record: Record) -> None:
@@ -253,7 +253,7 @@ _TAKERS = {
     "worker_recycled": History._worker_recycled,
     "worker_died": History._worker_died,
     "worker_stuck": History._worker_stuck,
-    "engine_lost": History._engine_lost,
+    "device_lost": History._device_lost,
     "document_crashed": History._document_crashed,
     "large_document": History._large_document,
     "waiting": History._waiting,

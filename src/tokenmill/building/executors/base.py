@@ -14,7 +14,7 @@ from tokenmill.building.document_sampler import Sample
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import TaskEnded
 from tokenmill.building.task_context import TaskContext, TaskResult
-from tokenmill.events import EngineLost, FileFailed, Listener
+from tokenmill.events import DeviceLost, FileFailed, Listener
 
 Failures = dict[str, list[dict[str, str]]]  # by task: {"file": ..., "error": ...}
 Note = Callable[[Task, TaskResult], None]
@@ -77,12 +77,12 @@ class Outcomes:
     def __init__(self, note: Note, emit: Listener) -> None:
         self._note, self._emit = note, emit
         self.failures: Failures = {}
-        self._engine_is_lost = False  # whether that was said
+        self._is_device_lost = False  # whether that was said
 
     def add(self, task: Task, result: TaskResult) -> None:
-        if result.engine_loss and not self._engine_is_lost:
-            self._engine_is_lost = True
-            self._emit(EngineLost(why=result.engine_loss))
+        if result.device_lost and not self._is_device_lost:
+            self._is_device_lost = True
+            self._emit(DeviceLost(why=result.device_lost))
         if result.failed_files:
             self.fail(task, result.failed_files)
         if result.shard is not None:

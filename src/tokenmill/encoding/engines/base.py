@@ -37,7 +37,7 @@ class EngineTraits:
     `best_batch_bytes`: how much text to pass to `encode` at once. Trials use this size.
     `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
     small shards and every core for it.
-    `can_fork`: a process that has loaded the engine may be forked. Not so if the engine has threads or uses a device.
+    `can_fork`: a process that has loaded the engine may be forked. Not so if the engine has threads, or CUDA in its process.
     `knows_unicode`: its ids depend on properties of characters, such as being a letter, and so on a version of Unicode.
     """
 
@@ -63,7 +63,7 @@ class Engine(ABC):
     name: str
     library: str
     traits: EngineTraits = EngineTraits()
-    loss: str = ""  # why it has lost the device it computes on, if it has; then the reference does its work
+    device_lost: str = ""  # why it has lost the device it computes on, if it has; then the reference does its work
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:

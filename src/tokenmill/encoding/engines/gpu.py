@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # the distributions that have it
-MOST_LOSSES = 2  # of the device, before the reference does the rest
+MOST_LOSSES = 2  # of the device in a row, before the reference does the rest
+RETRY_SECONDS = 3.0  # after which a process that could not start has ended, and another one can be tried
+SMALL_BYTES = 1 << 20  # a device that has no room for a document of this size is of no use
+_engines: WeakSet[GpuEngine] = WeakSet()
 
 
 class GpuEngine(Engine):
@@ -41,9 +47,13 @@ class GpuEngine(Engine):
         self._tokenizer_json = definition.engine_json
         self._make_reference: Callable[[], Engine] = lambda: TokenizersEngine(definition)
         self._reference: Engine | None = None
+        self._losses = 0  # since the device was last of use
+        self._begin()
+        _engines.add(self)
+
+    def _begin(self) -> None:
         self._connection: DeviceConnection | None = None
-        self._owner = 0  # the process that has the connection: not those that are forked from it
-        self._losses = 0
+        self._lock = threading.Lock()  # a connection takes one request at a time
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:
@@ -75,10 +85,11 @@ class GpuEngine(Engine):
         bounds = text_offsets(values)
         ids: list[Ids] = []
         lengths = np.zeros(len(values), np.int64)
-        for low, high in self._batches(bounds):
-            found, offsets = self._encode(values, bounds, low, high)
-            ids.append(found)
-            lengths[low:high] = np.diff(offsets)
+        with self._lock:
+            for low, high in self._batches(bounds):
+                found, offsets = self._encode(values, bounds, low, high)
+                ids.append(found)
+                lengths[low:high] = np.diff(offsets)
         return np.concatenate(ids) if ids else np.empty(0, np.uint32), offsets_of(lengths)
 
     def _batches(self, bounds: Offsets) -> list[tuple[int, int]]:
@@ -89,41 +100,52 @@ class GpuEngine(Engine):
 
     def _encode(self, values: pa.LargeStringArray, bounds: Offsets, low: int, high: int) -> tuple[Ids, Offsets]:
         """The ids of documents `low` to `high`. A batch that the device has no room for is encoded in halves."""
-        while (connection := self._connected()) is not None:
-            if int(bounds[high] - bounds[low]) + high - low > connection.most_bytes:
-                break
-            data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[int(bounds[low]) : int(bounds[high])]
+        size = int(bounds[high] - bounds[low])
+        while (connection := self._connected()) is not None and size + high - low <= connection.most_bytes:
             try:
-                found = connection.encode(data, bounds[low : high + 1] - bounds[low])
+                if high - low > connection.document_room:  # as after a loss
+                    raise OutOfRoom
+                data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[int(bounds[low]) : int(bounds[high])]
+                ids, offsets, refused = connection.encode(data, bounds[low : high + 1] - bounds[low])
             except OutOfRoom:
-                if high - low == 1:
+                if high - low > 1:
+                    return self._in_halves(values, bounds, low, high)
+                if size > SMALL_BYTES:
                     break
-                middle = (low + high) // 2
-                first, second = self._encode(values, bounds, low, middle), self._encode(values, bounds, middle, high)
-                return np.concatenate((first[0], second[0])), np.concatenate((first[1], first[1][-1] + second[1][1:]))
+                self._lose("it has no memory left")
             except DeviceProblem as problem:
-                self._connection = None
-                self._count_loss(problem)
-                continue
-            ids, offsets, refused = found
-            return (ids, offsets) if not refused.any() else self._with_reference(values.slice(low, high - low), *found)
+                self._lose(str(problem))
+            except BaseException:
+                self._connection = None  # the answer to this request would be taken for that to the next
+                raise
+            else:
+                self._losses = 0
+                if not refused.any():
+                    return ids, offsets
+                return self._with_reference(values.slice(low, high - low), ids, offsets, refused)
         return self._by_reference(values.slice(low, high - low))
+
+    def _in_halves(self, values: pa.LargeStringArray, bounds: Offsets, low: int, high: int) -> tuple[Ids, Offsets]:
+        middle = (low + high) // 2
+        first, second = self._encode(values, bounds, low, middle), self._encode(values, bounds, middle, high)
+        return np.concatenate((first[0], second[0])), np.concatenate((first[1], first[1][-1] + second[1][1:]))
 
     def _connected(self) -> DeviceConnection | None:
         """The connection of this process; None if the device was lost too often."""
-        if self._owner != os.getpid():
-            self._owner, self._connection = os.getpid(), None
         while self._connection is None and self._losses < MOST_LOSSES:
             try:
                 self._connection = DeviceConnection(self._tokenizer_json)
             except DeviceProblem as problem:
-                self._count_loss(problem)
+                self._lose(str(problem))
+                if self._losses < MOST_LOSSES:
+                    time.sleep(RETRY_SECONDS)
         return self._connection
 
-    def _count_loss(self, problem: DeviceProblem) -> None:
+    def _lose(self, why: str) -> None:
+        self._connection = None
         self._losses += 1
         if self._losses == MOST_LOSSES:
-            self.loss = str(problem)
+            self.device_lost = why
 
     def _with_reference(
         self, values: pa.LargeStringArray, ids: Ids, offsets: Offsets, refused: Any
@@ -151,3 +173,13 @@ def batches(bounds: Offsets, most_bytes: int, most_documents: int) -> list[tuple
         ranges.append((low, high))
         low = high
     return ranges
+
+
+def _begin_in_child() -> None:
+    """In a process that was forked: connections and locks are those of its parent."""
+    for engine in list(_engines):
+        engine._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)

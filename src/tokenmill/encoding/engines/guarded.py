@@ -114,8 +114,8 @@ class GuardedEngine(Engine):
         return interleaved(is_guarded, fast, self._reference.encode(_take(values, documents)))
 
     @property
-    def loss(self) -> str:  # type: ignore[override]
-        return self._fast.loss
+    def device_lost(self) -> str:  # type: ignore[override]
+        return self._fast.device_lost
 
     def preload(self) -> None:
         self._reference = self._make_reference()

@@ -18,19 +18,47 @@ from tokenmill.encoding.gpu.device_source import pattern_flags, starts_source
 from tokenmill.encoding.gpu.hash_tables import PLAIN, HashTables
 from tokenmill.encoding.gpu.patterns import Pattern
 from tokenmill.encoding.gpu.pretoken_rules import character_roles, rule_table
-from tokenmill.encoding.gpu.shared_batch import AROUND, OutOfRoom
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom
 
 MIB = 1 << 20
 BATCH_BYTES = 256 * MIB
 SLOTS = 1 << 23  # of merged words
 ARENA_BYTES = 1 << 28  # for their ids, and as many for their text
 MOST_LONGS = 1 << 20  # words in a batch that are longer than one thread merges
+AROUND = 512  # bytes behind the text
+MOST_IDS = 1 << 31  # of a vocabulary: larger numbers stand for words that are merged
 COUNTERS = 8
 MEDIUMS, FRESH, LONGS, IDS, BYTES, FULL, DIFFER = range(7)
+SLOT_BYTES = 36  # of a slot of merged words, with its lists
+BYTES_PER_BYTE = 80  # of a batch: 15 for its buffers, and what is allocated for a batch that is one long word
+MOST_WINDOW = 5888  # places that a block looks around in: what shared memory has room for
 BLOCK = 256
 MOST_THREADS = 1 << 19  # of kernels that go through the text in steps
 HASHES = 1 << 13  # of names of added tokens
 ALL_BITS = 0xFFFFFFFFFFFFFFFE
+
+
+class Room(NamedTuple):
+    """How large buffers and tables are."""
+
+    batch_bytes: int
+    slots: int
+    arena_bytes: int
+
+    @classmethod
+    def within(cls, memory: int, tables: int) -> Room:
+        """Sizes with which everything fits into some memory beside `tables` of the tokenizer, even a batch of long words only.
+
+        The slots of merged words get a 32nd of it, their two arenas a 16th each, and the batch the rest.
+        """
+        memory -= tables + 4 * MOST_LONGS
+        slots, arena = _power_of_two(memory // 32 // SLOT_BYTES), _power_of_two(memory // 16)
+        return cls((memory - slots * SLOT_BYTES - 2 * arena) // BYTES_PER_BYTE, slots, arena)
+
+
+def _power_of_two(most: int) -> int:
+    """The largest that is not above `most`."""
+    return 1 << (most.bit_length() - 1)
 
 
 class Encoded(NamedTuple):
@@ -66,7 +94,7 @@ class Device:
         module = cupy.RawModule(code=code, options=("--std=c++17",), backend="nvrtc")
         self._kernel = {name: module.get_function(name) for name in KERNELS}
         self._tables = tables
-        self._most_longs = MOST_LONGS if tables.is_ordered else 0  # see words.cu
+        self._most_longs = MOST_LONGS if tables.is_ordered and tables.longest <= MOST_WINDOW else 0  # see words.cu
         rules = rule_table(pattern)
         self._roles = cupy.asarray(character_roles(pattern))
         self._rules = cupy.asarray(rules.packed())
@@ -95,6 +123,10 @@ class Device:
         self._mediums = cupy.empty(self._slots, cupy.uint32)
         self._longs = cupy.empty(MOST_LONGS, cupy.uint32)
         self._counters = cupy.zeros(COUNTERS, cupy.uint32)
+
+    def make_raw(self) -> Any:
+        """A buffer for the text of a batch."""
+        return self._cupy.empty(self.batch_bytes + AROUND, self._cupy.uint8)
 
     def clear(self) -> None:
         """Forget all merged words."""
@@ -245,6 +277,7 @@ class Device:
             ids, moved = cupy.empty(len(ids) - count, cupy.uint32), cupy.empty(len(ids) - count, cupy.uint32)
             self._run("long_move", int(size), new_ids, owners, keep, place, size, ids, moved)
             owners = moved
+            del ranks, changes, run, run_starts, new_ids, keep, place, moved  # before those of the next round are made
 
 
 KERNELS = (

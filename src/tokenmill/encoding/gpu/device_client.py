@@ -14,13 +14,16 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill import __version__
-from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch, memory_for
+from tokenmill.encoding.libraries import installed_version
 from tokenmill.user_cache import cache_folder
 
 MEMORY_VARIABLE = "TOKENMILL_GPU_MEMORY"
@@ -28,6 +31,7 @@ MESSAGE_BYTES = 1 << 12
 USUAL_ROOM = 8 << 20  # bytes of text in a request, unless a document is longer
 START_SECONDS = 180.0  # for the process to load its tables and to compile kernels
 ANSWER_SECONDS = 120.0
+PAUSE_SECONDS = 0.05  # between two tries to connect, where more than the usual number wait
 MOST_TRIES = 3  # for a process that ends before it has said anything
 _PROTOCOL = 1
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -42,18 +46,23 @@ class _Ended(DeviceProblem):
 
 
 class DeviceConnection:
-    """Encodes batches on a GPU. With several GPUs, connections are spread over them evenly."""
+    """Encodes batches on a GPU, one at a time. With several GPUs, connections are spread over them evenly.
+
+    After an exception other than OutOfRoom it is of no use: an answer may still be on its way.
+    """
 
     def __init__(self, tokenizer_json: str) -> None:
-        self._socket, hello = _connect(tokenizer_json, 0)
-        if hello["use"] != 0:
-            self._socket.close()
-            self._socket, hello = _connect(tokenizer_json, hello["use"])
+        with _system_errors_are_problems():
+            self._socket, hello = _connect(tokenizer_json, 0)
+            if hello["use"] != 0:
+                self._socket.close()
+                self._socket, hello = _connect(tokenizer_json, hello["use"])
         self.device: str = hello["device"]
         self.pid: int = hello["pid"]
         self.most_bytes: int = hello["batch_bytes"]  # of documents, with a byte for each
+        self.usual_bytes = min(USUAL_ROOM, self.most_bytes)
         self._id_type = np.dtype(hello["id_type"])
-        self._make_batch(min(USUAL_ROOM, self.most_bytes))
+        self._make_batch(self.usual_bytes)
 
     def close(self) -> None:
         self._socket.close()
@@ -61,10 +70,6 @@ class DeviceConnection:
     def __del__(self) -> None:
         if hasattr(self, "_socket"):
             self._socket.close()
-
-    @property
-    def usual_bytes(self) -> int:
-        return min(USUAL_ROOM, self.most_bytes)
 
     @property
     def document_room(self) -> int:
@@ -90,10 +95,15 @@ class DeviceConnection:
         return ids, batch.places[: count + 1].astype(np.int64), batch.refused[:count].astype(bool)
 
     def _make_batch(self, text_room: int) -> None:
-        self._batch = SharedBatch.create(text_room, self._id_type)
-        self._ask({"text_room": text_room}, [self._batch.descriptor])
+        with _system_errors_are_problems():
+            descriptor = memory_for(text_room, self._id_type)
+            try:
+                self._batch = SharedBatch(descriptor, text_room, self._id_type)
+                self._ask({"text_room": text_room}, [descriptor])
+            finally:
+                os.close(descriptor)
 
-    def _ask(self, request: dict[str, int], descriptors: list[int] | None = None) -> dict[str, Any]:
+    def _ask(self, request: Any, descriptors: list[int] | None = None) -> dict[str, Any]:
         try:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors or [])
         except OSError as error:
@@ -101,24 +111,33 @@ class DeviceConnection:
         return _answer(self._socket)
 
 
+@contextmanager
+def _system_errors_are_problems() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DeviceProblem(f"no connection to the process that owns the GPU: {error}") from error
+
+
 def _connect(tokenizer_json: str, device: int) -> tuple[socket.socket, dict[str, Any]]:
     """A connection, and what the process said at its beginning. One that ended just then is started again."""
     name, until, tries = _name(tokenizer_json, device), time.monotonic() + START_SECONDS, 0
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(START_SECONDS)
         try:
             connection.connect(f"\0{name}")
             if peer_user(connection) != os.getuid():  # names can be taken by others
                 raise DeviceProblem(f"another user of this machine answers to {name}")
-            connection.settimeout(START_SECONDS)
             hello = _answer(connection)
             connection.settimeout(ANSWER_SECONDS)
             return connection, hello
         except ConnectionRefusedError:  # there is none yet
             connection.close()
-            if time.monotonic() > until:
-                raise DeviceProblem("the process that owns the GPU does not start") from None
             _start(name, device, tokenizer_json)
+        except BlockingIOError:  # very many connect at the same moment
+            connection.close()
+            time.sleep(PAUSE_SECONDS)
         except _Ended:
             connection.close()
             tries += 1
@@ -127,6 +146,8 @@ def _connect(tokenizer_json: str, device: int) -> tuple[socket.socket, dict[str,
         except BaseException:
             connection.close()
             raise
+        if time.monotonic() > until:
+            raise DeviceProblem("the process that owns the GPU does not start")
 
 
 def _start(name: str, device: int, tokenizer_json: str) -> None:
@@ -140,7 +161,8 @@ def _start(name: str, device: int, tokenizer_json: str) -> None:
             command, stdin=file, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True
         )
     if started.returncode:
-        raise DeviceProblem(f"the process that owns the GPU cannot be started: {started.stderr.strip()[-500:]}")
+        said = started.stderr.strip()[-500:] or f"exit code {started.returncode}"
+        raise DeviceProblem(f"the process that owns the GPU cannot be started: {said}")
 
 
 def _answer(connection: socket.socket) -> dict[str, Any]:
@@ -159,10 +181,24 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
 
 
 def _name(tokenizer_json: str, device: int) -> str:
-    """The address of the process: that of one with the same tables, limits and visible devices."""
+    """The address of the process: that of one with the same tables, libraries, limits and devices.
+
+    Jobs of a cluster may have the same `CUDA_VISIBLE_DEVICES` for different devices, but not the same control group.
+    """
     settings = [os.environ.get(name, "") for name in (MEMORY_VARIABLE, "CUDA_VISIBLE_DEVICES")]
-    facts = json.dumps([__version__, _PROTOCOL, str(cache_folder()), *settings, tokenizer_json])
+    libraries = [__version__, _PROTOCOL, sys.executable, installed_version("tokenizers"), str(cache_folder())]
+    facts = json.dumps([*libraries, *settings, *_confinement(), tokenizer_json])
     return f"tokenmill-gpu-{os.getuid()}-{hashlib.sha256(facts.encode()).hexdigest()[:32]}-{device}"
+
+
+def _confinement() -> list[str]:
+    """The control group and the file systems that this process sees."""
+    found = []
+    with suppress(OSError):
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            found.append(file.read())
+        found.append(os.readlink("/proc/self/ns/mnt"))
+    return found
 
 
 def peer_user(connection: socket.socket) -> int:

@@ -16,17 +16,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import selectors
 import socket
 import sys
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenmill.encoding.gpu.device_client import MEMORY_VARIABLE, MESSAGE_BYTES, peer_user
-from tokenmill.encoding.gpu.shared_batch import AROUND, OutOfRoom, SharedBatch
+from tokenmill.encoding.gpu.shared_batch import OutOfRoom, SharedBatch
 
 if TYPE_CHECKING:
     from tokenmill.encoding.gpu.device import Device
@@ -35,21 +37,8 @@ IDLE_SECONDS = 2.0
 DEFAULT_MEMORY = "5GB"
 LEAST_MEMORY = 256_000_000
 TO_DEVICE, FROM_DEVICE = 1, 2  # directions of copies, as CUDA numbers them
+BORDERS = 512  # bytes, at most, around the documents of a batch
 SHARE_OF_FREE = 0.9  # of the device's memory
-
-
-class Room(NamedTuple):
-    """How large buffers and tables are, so that all of it, and what a batch of long words needs, fits into some memory."""
-
-    batch_bytes: int
-    slots: int
-    arena_bytes: int
-
-    @classmethod
-    def within(cls, memory: int) -> Room:
-        power = (memory // 32 // 36).bit_length() - 1  # a slot takes 36 bytes
-        arena = (memory // 16).bit_length() - 1  # there are two
-        return cls(batch_bytes=memory * 27 // 32 // 64, slots=1 << power, arena_bytes=1 << arena)
 
 
 class Client:
@@ -59,10 +48,11 @@ class Client:
         self.socket = connection
         self.batch: SharedBatch | None = None
         self.documents = self.nbytes = 0  # of its request
+        self.offsets = np.zeros(1, np.uint32)
 
     def send(self, answer: dict[str, Any]) -> None:
-        with suppress(OSError):  # it is gone, and the next look at its socket shows that
-            self.socket.send(json.dumps(answer).encode())
+        with suppress(OSError):  # it is gone, and the next look at its socket shows that; or it never reads
+            self.socket.send(json.dumps(answer).encode(), socket.MSG_DONTWAIT)
 
 
 class DeviceServer:
@@ -73,7 +63,7 @@ class DeviceServer:
         self._devices = _count_devices(cupy)
         self._accepted = count()
         self._device = open_device(number, tokenizer_json)
-        self._raw = cupy.empty(self._device.batch_bytes + AROUND, cupy.uint8)
+        self._raw = self._device.make_raw()
         self._errors = _device_errors(cupy)
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -81,7 +71,7 @@ class DeviceServer:
     @property
     def most_bytes(self) -> int:
         """Of the documents of a request, with a byte for each: around them are borders."""
-        return self._device.batch_bytes - AROUND
+        return self._device.batch_bytes - BORDERS
 
     def clients(self) -> list[Client]:
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
@@ -100,7 +90,10 @@ class DeviceServer:
             self._answer(ready)
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it is gone already; or there are no descriptors left, and it waits
+            return
         if peer_user(connection) != os.getuid():
             connection.close()
             return
@@ -120,32 +113,34 @@ class DeviceServer:
             self._forget(client)
             return False
         try:
-            request = json.loads(message)
-            if "text_room" in request:
-                self._take_batch(client, request["text_room"], descriptors[0])
-                return False
-            client.documents, client.nbytes = request["documents"], request["nbytes"]
-            self._check(client)
-            return True
-        except (ValueError, TypeError, LookupError) as error:
+            return self._take(client, json.loads(message), descriptors)
+        except Exception as error:
             client.send({"problem": f"a request that cannot be right: {error}"})
             self._forget(client)
             return False
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
-    def _take_batch(self, client: Client, text_room: int, descriptor: int) -> None:
+    def _take(self, client: Client, request: dict[str, int], descriptors: list[int]) -> bool:
+        if "text_room" not in request:
+            client.documents, client.nbytes = index(request["documents"]), index(request["nbytes"])
+            self._check(client)
+            return True
         self._unpin(client)
-        client.batch = SharedBatch(descriptor, text_room, self._device.id_type)
+        client.batch = SharedBatch(descriptors[0], request["text_room"], self._device.id_type)
         self._pin(client.batch)
         client.send({})
+        return False
 
     def _check(self, client: Client) -> None:
         """Raise ValueError unless the offsets of a request lie in its text. On the device nothing is checked."""
         batch, count, nbytes = client.batch, client.documents, client.nbytes
-        if batch is None or nbytes > batch.text_room or not 0 < count <= batch.document_room:
+        if batch is None or not 0 <= nbytes <= batch.text_room or not 0 < count <= batch.document_room:
             raise ValueError("it does not fit into its batch")
         if nbytes + count > self.most_bytes:
             raise ValueError("it does not fit on the device")
-        offsets = batch.offsets[: count + 1]
+        client.offsets = offsets = batch.offsets[: count + 1].copy()  # what is checked is what is used
         if offsets[0] != 0 or offsets[-1] != nbytes or (offsets[1:] < offsets[:-1]).any():
             raise ValueError("its offsets are not those of its text")
 
@@ -175,17 +170,21 @@ class DeviceServer:
         self._encode(group)
 
     def _encode(self, group: list[Client]) -> None:
-        if not group:
+        """Encode requests together; where there is no room for that, each alone; where there is none for one, say so."""
+        if not group or self._fits(group):
             return
+        for client in group:
+            self._cupy.get_default_memory_pool().free_all_blocks()
+            if not self._fits([client]):
+                client.send({"out_of_room": True})
+
+    def _fits(self, group: list[Client]) -> bool:
+        """Encode requests, if there is room. If not, what was allocated is free again."""
         try:
             self._encode_together(group)
+            return True
         except (OutOfRoom, self._cupy.cuda.memory.OutOfMemoryError):
-            self._cupy.get_default_memory_pool().free_all_blocks()
-            if len(group) == 1:
-                group[0].send({"out_of_room": True})
-            else:
-                for client in group:
-                    self._encode([client])
+            return False
 
     def _encode_together(self, group: list[Client]) -> None:
         cupy, id_bytes = self._cupy, self._device.id_type.itemsize
@@ -193,7 +192,7 @@ class DeviceServer:
         bounds, size = [np.zeros(1, np.uint32)], 0
         for client, batch in zip(group, batches, strict=True):
             self._copy(self._raw.data.ptr + size, batch.address, client.nbytes, TO_DEVICE)
-            bounds.append(batch.offsets[1 : client.documents + 1] + np.uint32(size))
+            bounds.append(client.offsets[1:] + np.uint32(size))
             size += client.nbytes
         found = self._device.encode(self._raw, cupy.asarray(np.concatenate(bounds)), size)
         places, refused = found.places.get(), found.refused.get()
@@ -220,8 +219,7 @@ def open_device(number: int, tokenizer_json: str) -> Device:
     """Tables and buffers on a device, within the memory that may be used. If there is less, they are smaller."""
     import cupy
 
-    from tokenmill.encoding.gpu.bpe_tables import NO_ID
-    from tokenmill.encoding.gpu.device import Device
+    from tokenmill.encoding.gpu.device import MOST_IDS, Device, Room
     from tokenmill.encoding.gpu.hash_tables import tables_of
     from tokenmill.encoding.gpu.patterns import recognise
     from tokenmill.formatting import human, parse_size
@@ -232,21 +230,20 @@ def open_device(number: int, tokenizer_json: str) -> Device:
     tables = tables_of(tokenizer_json)
     names = [token["content"].encode() for token in body.get("added_tokens") or ()]
     largest = max([*body["model"]["vocab"].values(), 0])
+    if largest >= MOST_IDS:
+        raise ValueError(f"its largest id is {largest}, and only ids below {MOST_IDS} are handled")
     id_type = np.uint16 if largest < 1 << 16 else np.uint32
-    assert largest < NO_ID
     cupy.cuda.Device(number).use()
     memory = parse_size(os.environ.get(MEMORY_VARIABLE) or DEFAULT_MEMORY, MEMORY_VARIABLE)
     memory = min(memory, int(cupy.cuda.Device().mem_info[0] * SHARE_OF_FREE))
     pool = cupy.get_default_memory_pool()
-    while True:
-        if memory < LEAST_MEMORY:
-            raise ValueError(f"it needs {human(LEAST_MEMORY)} of free memory, and {MEMORY_VARIABLE} must allow that")
-        try:
-            pool.set_limit(size=memory)
-            return Device(pattern, tables, [*names, *tables.beyond], id_type, *Room.within(memory))
-        except cupy.cuda.memory.OutOfMemoryError:
-            pool.free_all_blocks()
-            memory //= 2
+    while memory >= LEAST_MEMORY:
+        pool.set_limit(size=memory)
+        with suppress(cupy.cuda.memory.OutOfMemoryError):
+            return Device(pattern, tables, [*names, *tables.beyond], id_type, *Room.within(memory, tables.nbytes))
+        pool.free_all_blocks()
+        memory //= 2
+    raise ValueError(f"it needs {human(LEAST_MEMORY)} of free memory, and {MEMORY_VARIABLE} must allow that")
 
 
 def _count_devices(cupy: Any) -> int:
@@ -272,8 +269,19 @@ def _refuse(listener: socket.socket, error: BaseException) -> None:
 
 
 def _in_words(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    """An error in one line: the first that says something, or what CuPy, which says a lot, names as the original one."""
+    lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalnum, line))]
+    if isinstance(error, ImportError):
+        marks = [number for number, line in enumerate(lines[:-1]) if line.startswith("Original error")]
+        return f"CuPy cannot be imported: {lines[marks[0] + 1 if marks else 0][:300]}" if lines else "no CuPy"
     return lines[0][:300] if lines else type(error).__name__
+
+
+def _allow_many_descriptors() -> None:
+    """Each connection takes two."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main() -> None:
@@ -286,6 +294,7 @@ def main() -> None:
             return  # another process was quicker
         raise
     listener.listen(1024)
+    _allow_many_descriptors()
     if os.fork():
         os._exit(0)  # whoever started this process can connect now
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -20,6 +20,7 @@ from tokenmill.io.atomic import write_atomically
 from tokenmill.user_cache import cache_folder
 
 VERSION = 1  # of what is kept
+CLASSES = 2_000_000  # bytes for the classes of all characters and other small tables
 SHORT = 16  # bytes; shorter words are keys of their own
 PLAIN = frozenset(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -47,6 +48,10 @@ class HashTables:
     longest: int
     longest_plain: int
     is_ordered: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.vocabulary.nbytes + self.pairs.nbytes + self.byte_ids.nbytes + CLASSES
 
 
 def tables_of(tokenizer_json: str) -> HashTables:

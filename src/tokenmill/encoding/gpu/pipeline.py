@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encoding.gpu.device import Device
-from tokenmill.encoding.gpu.shared_batch import AROUND
+from tokenmill.encoding.gpu.device import AROUND, Device
 
 
 class Batch(NamedTuple):

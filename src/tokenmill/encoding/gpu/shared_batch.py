@@ -11,7 +11,6 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-AROUND = 512  # bytes behind the text
 DOCUMENT_BYTES = 16  # there is room for a document for each of so many bytes
 _LINE = 64  # bytes to which parts are aligned
 
@@ -21,13 +20,13 @@ class OutOfRoom(Exception):
 
 
 class SharedBatch:
-    """A batch of at most `text_room` bytes in memory behind a descriptor, which it closes; all of it is mapped.
+    """A batch of at most `text_room` bytes in the memory behind a descriptor, which may be closed afterwards.
 
     `text` and `offsets` go to the device; `ids`, `places` and `refused` come back. There may be as many ids as bytes.
     """
 
     def __init__(self, descriptor: int, text_room: int, id_type: npt.DTypeLike) -> None:
-        self.descriptor, self.text_room, self.document_room = descriptor, text_room, text_room // DOCUMENT_BYTES
+        self.text_room, self.document_room = text_room, text_room // DOCUMENT_BYTES
         parts = _parts(text_room, id_type)
         sizes = _sizes(parts)
         self.nbytes = sum(sizes)
@@ -38,30 +37,26 @@ class SharedBatch:
         arrays = [np.frombuffer(memory, *part, offset=place) for part, place in zip(parts, places, strict=True)]
         self.text, self.offsets, self.places, self.refused, self.ids = arrays
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-    @classmethod
-    def create(cls, text_room: int, id_type: npt.DTypeLike) -> SharedBatch:
-        descriptor = os.memfd_create("tokenmill-batch")
-        os.ftruncate(descriptor, sum(_sizes(_parts(text_room, id_type))))
-        return cls(descriptor, text_room, id_type)
-
     @property
     def address(self) -> int:
         return int(self.text.ctypes.data)
 
 
+def memory_for(text_room: int, id_type: npt.DTypeLike) -> int:
+    """A descriptor of memory that has room for such a batch. It takes space only where something is written."""
+    descriptor = os.memfd_create("tokenmill-batch")
+    try:
+        os.ftruncate(descriptor, sum(_sizes(_parts(text_room, id_type))))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _parts(text_room: int, id_type: npt.DTypeLike) -> list[tuple[npt.DTypeLike, int]]:
     """The types and lengths of the arrays: text, offsets, places, refused, ids."""
     many = text_room // DOCUMENT_BYTES + 1
-    return [
-        (np.uint8, text_room + AROUND),
-        (np.uint32, many),
-        (np.uint64, many),
-        (np.uint8, many),
-        (id_type, text_room),
-    ]
+    return [(np.uint8, text_room), (np.uint32, many), (np.uint64, many), (np.uint8, many), (id_type, text_room)]
 
 
 def _sizes(parts: list[tuple[npt.DTypeLike, int]]) -> list[int]:

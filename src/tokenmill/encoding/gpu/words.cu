@@ -57,6 +57,16 @@ __device__ __forceinline__ u32 length_of(const u32* __restrict__ start, u32 word
   return (word + 1 < words ? start[word + 1] : bytes) - start[word];
 }
 
+// The lowest of the values of a warp.
+__device__ __forceinline__ u32 lowest_of_warp(u32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_min_sync(~0u, value);
+#else
+  for (int d = 16; d; d >>= 1) { u32 other = __shfl_xor_sync(~0u, value, d); if (other < value) value = other; }
+  return value;
+#endif
+}
+
 // The documents with a border byte behind each, as starts.cu reads them. `places` is where each begins there; 32 bytes per thread.
 extern "C" __global__ void separate(const u8* __restrict__ raw, const u32* __restrict__ offsets, const u32* __restrict__ places, u32 documents,
     u32 parts, u8* __restrict__ text) {
@@ -241,9 +251,9 @@ extern "C" __global__ void merge_medium(const u8* __restrict__ text, const u32* 
   for (;; count--) {
     u32 best = NONE, place = NONE;
     for (u32 k = lane; k < length; k += 32) if (rank[k] < best) { best = rank[k]; place = k; }
-    u32 lowest = __reduce_min_sync(~0u, best);
+    u32 lowest = lowest_of_warp(best);
     if (lowest == NONE) break;
-    place = __reduce_min_sync(~0u, best == lowest ? place : NONE);
+    place = lowest_of_warp(best == lowest ? place : NONE);
     u32 right = next[place], after = next[right], left = previous[place], own = made[place];
     __syncwarp();
     if (lane == 0) {

@@ -77,8 +77,8 @@ def _encode(engine: Engine, path: str, prefix: str) -> None:
 
 def _check_device(engine: Engine) -> None:
     """What another engine has encoded proves nothing."""
-    if engine.loss:
-        raise OSError(f"its device was lost: {engine.loss}")
+    if engine.device_lost:
+        raise OSError(f"its device was lost: {engine.device_lost}")
 
 
 def _save(encoded: list[Any], prefix: str) -> None:

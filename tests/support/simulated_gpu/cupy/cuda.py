@@ -28,7 +28,7 @@ class _Memory:
     OutOfMemoryError = OutOfMemoryError
 
     def __init__(self) -> None:
-        self.used = 0
+        self.used = self.peak = 0
         self.limit = 1 << 40
 
     def set_limit(self, size: int) -> None:
@@ -42,6 +42,7 @@ class _Memory:
         if self.used + nbytes > min(self.limit, int(os.environ.get("SIMULATED_MEMORY", 1 << 40))):
             raise OutOfMemoryError(f"{nbytes} bytes beside {self.used}")
         self.used += nbytes
+        self.peak = max(self.peak, self.used)
 
     def give_back(self, nbytes: int) -> None:
         self.used -= nbytes

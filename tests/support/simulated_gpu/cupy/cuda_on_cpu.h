@@ -145,9 +145,7 @@ inline unsigned __shfl_up_sync(unsigned, unsigned value, int by) { return simula
 inline unsigned __ballot_sync(unsigned, bool value) {
   return simulated::combined(value, 0, [](unsigned bits, unsigned one, unsigned lane) { return bits | one << lane; });
 }
-inline unsigned __reduce_min_sync(unsigned, unsigned value) {
-  return simulated::combined(value, ~0u, [](unsigned low, unsigned one, unsigned) { return one < low ? one : low; });
-}
+inline unsigned __shfl_xor_sync(unsigned, unsigned value, int mask) { return simulated::exchanged(value, threadIdx.x % 32 ^ mask); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 inline unsigned __vcmpeq4(unsigned a, unsigned b) {
