@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +12,7 @@ from tokenmill.errors import UsageError
 
 SUFFIXES = (".svg", ".png")
 OWN, OTHER, TEXT = "#2f8f5f", "#9aa5a0", "#777777"
+TITLE_CHARACTERS, TITLE_LINE = 110, 18  # of a line of the title, and its height in pixels
 LABELS, BARS, NOTES, LINE = 260, 340, 170, 30  # widths of the three columns and the height of a line, in pixels
 
 
@@ -53,14 +55,16 @@ def save_chart(title: str, bars: Sequence[Bar], path: Path) -> None:
 def svg_chart(title: str, bars: Sequence[Bar]) -> str:
     """The chart as the text of an SVG file; the same chart gives the same text."""
     longest = max((bar.value for bar in bars), default=0.0) or 1.0
+    titles = textwrap.wrap(title, TITLE_CHARACTERS) or [""]
+    above = LINE + TITLE_LINE * (len(titles) - 1)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABELS + BARS + NOTES}" height="{LINE * (len(bars) + 1) + 10}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABELS + BARS + NOTES}" height="{above + LINE * len(bars) + 10}"'
         f' role="img" font-family="sans-serif" font-size="13" fill="{TEXT}">',
         f"<title>{escape(title)}</title>",
-        f'<text x="10" y="20">{escape(title)}</text>',
+        *(f'<text x="10" y="{20 + TITLE_LINE * n}">{escape(line)}</text>' for n, line in enumerate(titles)),
     ]
-    for number, bar in enumerate(bars, 1):
-        top, width = LINE * number + 4, max(2, round(BARS * bar.value / longest))
+    for number, bar in enumerate(bars):
+        top, width = above + LINE * number + 4, max(2, round(BARS * bar.value / longest))
         weight = ' font-weight="bold"' if bar.own else ""
         color = OWN if bar.own else OTHER
         lines.append(f'<text x="10" y="{top + 15}"{weight}>{escape(bar.label)}</text>')
@@ -83,5 +87,5 @@ def _save_png(title: str, bars: Sequence[Bar], path: Path) -> None:
     axes.set_xmargin(0.2)
     axes.invert_yaxis()
     axes.set_frame_on(False)
-    axes.set_title(title, fontsize=10, loc="left")
+    figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS), fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=150)

@@ -58,7 +58,20 @@ def test_links_lead_to_the_store(cache, cache_dash, open_page):
 
 def test_a_store_that_is_not_there(cache_dash, open_page):
     page = open_page(f"{cache_dash}#documents?store=../elsewhere")
-    page.wait_for_selector(".error:has-text('there is no store')")
+    page.wait_for_selector("#part .error:has-text('there is no store')")
+
+
+def test_a_store_that_was_removed_shows_no_other(cache, cache_dash, open_page):
+    page = open_page(cache_dash)
+    store = next(each for each in list_stores(cache) if not each.is_dataset)
+    page.click(f"#part a:has-text('{store.name}')")
+    wait_for_state(page, "finished")
+    page.goto(f"{cache_dash}#build?store=removed")
+    page.wait_for_selector("#status .error:has-text('it may have been removed')")
+    assert page.locator("#figures").inner_text() == ""
+    assert page.locator("#connection").inner_text() == ""
+    page.goto(f"{cache_dash}#documents")  # without a store: the list of all
+    page.wait_for_selector("#part table")
 
 
 def focused(page) -> str:

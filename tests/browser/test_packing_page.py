@@ -85,6 +85,17 @@ def test_lengths_that_are_typed(page, store, seq_len):
     assert page.input_value(BOX) == str(seq_len)
 
 
+@pytest.mark.parametrize("typed", ["0", "-5", "2.5", "99999999999"])
+def test_lengths_that_cannot_be_are_refused(page, typed):
+    page.fill(BOX, "512")
+    page.keyboard.press("Enter")
+    wait_for_length(page, 512)
+    page.fill(BOX, typed)
+    page.keyboard.press("Enter")
+    assert page.evaluate(f"document.querySelector(\"{BOX}\").matches(':invalid')")
+    assert "Rows of 512 positions" in page.inner_text("#packing-result")
+
+
 def test_a_link_to_a_length(dash, store, open_page):
     page = open_page(f"{dash}#packing?seq_len=512")
     wait_for_length(page, 512)

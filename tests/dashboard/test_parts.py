@@ -19,6 +19,7 @@ from dashboard_client import EVIL, serving
 import tokenmill as tm
 from tokenmill.dashboard.document_parts import token_texts
 from tokenmill.dashboard.inspection import Inspection, find_lower, spread
+from tokenmill.dashboard.store_parts import packing_part
 from tokenmill.dashboard.watched import library_at
 from tokenmill.errors import StoreError, UsageError
 from tokenmill.io.checked_lines import CheckedLines
@@ -118,8 +119,12 @@ def test_packing_of_a_large_store_is_estimated_from_a_part(store, monkeypatch):
     packed, documents = inspection.packed(64, quick=True)
     assert 0 < documents <= 150 < len(store)
     assert packed[0].stats.documents == documents
+    estimated = packing_part(inspection, 64, quick=True)
     exact, whole = inspection.packed(64, quick=False)
     assert whole == len(store)
+    rows = int(re.search(r"about ([\d,]+)</td>", estimated)[1].replace(",", ""))
+    assert rows == pytest.approx(exact[0].stats.rows, rel=0.02)  # of the whole store
+    assert "about" not in packing_part(inspection, 64, quick=False)
     assert exact[0].stats == tm.pack(store, 64).stats
     assert not (store.path / "plans").exists() or not list((store.path / "plans").glob("*-64*"))
 

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tokenmill.building.dashboard_process import chosen_token, listening_socket,
 from tokenmill.cli import main
 from tokenmill.dashboard.followed_log import FollowedLog, is_alive
 from tokenmill.dashboard.request_checks import RequestChecks, is_loopback
-from tokenmill.dashboard.watched import library_at
+from tokenmill.dashboard.watched import GONE, Cache, library_at
 from tokenmill.errors import UsageError
 from tokenmill.io.checked_lines import CheckedLines
 
@@ -140,8 +141,12 @@ def test_no_other_path_is_served(client, path):
     ],
 )
 def test_odd_numbers_do_no_harm(client, query):
-    assert client.get(f"/part/packing?{query}").status == 200
-    assert client.get(f"/part/documents?document={query.split('=')[1]}").status == 200
+    is_right = query == "seq_len=1&quick"
+    answer = client.get(f"/part/packing?{query}")
+    assert answer.status == (200 if is_right else 422)
+    assert is_right or "is not a whole number" in answer.text or "a row has 1 to 16,777,216 positions" in answer.text
+    answer = client.get(f"/part/documents?document={query.split('=')[1]}")
+    assert answer.status == 200 or "is not a whole number" in answer.text
 
 
 # A token, for other machines.
@@ -259,6 +264,16 @@ def test_a_log_is_read_on_as_it_grows(tmp_path):
     assert log.history.run.id == "s"
 
 
+def test_a_store_that_is_removed_is_not_shown_as_finished(shown_store, tmp_path):
+    folder = tmp_path / "store"
+    shutil.copytree(shown_store, folder)
+    watched = library_at(str(folder)).get("")
+    assert "finished" in watched.panel()["status"]
+    shutil.rmtree(folder)
+    assert watched.panel()["status"] == '<p class="status-line">' + GONE + "</p>"
+    assert watched.panel()["figures"] == ""
+
+
 def test_a_line_longer_than_any_event_does_not_end_the_reading(tmp_path, monkeypatch):
     monkeypatch.setattr("tokenmill.dashboard.followed_log.CHUNK", 200)
     (tmp_path / "events.jsonl").write_bytes(b"x" * 250 + b"\n")
@@ -334,6 +349,29 @@ def test_missing_libraries_are_said(monkeypatch, capsys, shown_store):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["dash", str(shown_store)]) == 2
     assert "pip install 'tokenmill[dash]'" in capsys.readouterr().err
+
+
+def test_an_open_page_does_not_keep_dash_from_ending_quietly(shown_store):
+    command = [sys.executable, "-m", "tokenmill", "dash", str(shown_store)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(re.search(r":(\d+)/", process.stderr.readline())[1])
+        page = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        page.request("GET", "/live")
+        page.getresponse().readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
+        page.close()
+    finally:
+        process.kill()
+        process.stderr.close()
+
+
+def test_an_empty_cache_is_shown_as_one(tmp_path):
+    with serving(Cache(tmp_path / "none")) as client:
+        assert "0 stores in the cache" in client.get("/part/cache").text
+        assert client.get("/live?store=removed").status == 404
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])

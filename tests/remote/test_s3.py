@@ -97,12 +97,13 @@ def test_a_server_that_is_away_is_waited_for_and_then_named(s3, corpus, tmp_path
     put(f"{s3}/corpus", corpus)
     source = tm.read(f"{s3}/corpus/plain.jsonl")
     server.kill()
-    monkeypatch.setattr(object_store, "RETRY_SECONDS", 1)
     object_store._store.cache_clear()
-    with pytest.raises(tm.errors.UnreachableError, match=r"connection was refused|did not answer"):
-        tm.build(source, "demo", tmp_path / "store", workers=0, progress="quiet")
+    with monkeypatch.context() as patch:
+        patch.setattr(object_store, "RETRY_SECONDS", 1)
+        with pytest.raises(tm.errors.UnreachableError, match=r"connection was refused|did not answer"):
+            tm.build(source, "demo", tmp_path / "store", workers=0, progress="quiet")
     object_store._store.cache_clear()
-    server.start()
+    server.start()  # it may take some seconds until it answers
     assert not tm.build(source, "demo", tmp_path / "store", workers=0, progress="quiet").failed
 
 

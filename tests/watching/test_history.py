@@ -242,6 +242,35 @@ def test_the_state_in_a_word(extra, is_alive, now, word):
     assert f'class="state {word}"' in panel["status"]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("KeyboardInterrupt: ", "Interrupted by Ctrl-C. Finished"),
+        ("Terminated: ", "Ended by SIGTERM. Finished"),
+        ("BuildError: the disk is full.", "Stopped: BuildError: the disk is full. Finished"),
+    ],
+)
+def test_why_a_build_stopped(error, said):
+    assert said in sections(history_of(record("begun", 0.0), record("stopped", 1.0, error=error)))["status"]
+
+
+def test_figures_agree_with_the_lanes_and_lists_below_them():
+    """Shards come as they are finished, progress once a second."""
+    planned = record("planned", 0.5, done=4, tokenizer="t", engine="e", workers="w")
+    after = [shard(at, pid=1, reasons={"bad json": 1}) for at in (3, 4, 5)]
+    history = history_of(
+        record("begun", 0.0), planned, record(progress(2.0, shards_done=5, quarantined=1), 2.0), *after
+    )
+    shown = figures(sections(history)["figures"])
+    assert (shown["shards"], shown["quarantined"]) == (7, 3)
+
+
+def test_a_build_that_was_killed_has_no_time_left():
+    history = history_of(record("begun", 0.0), record(progress(2.0, eta_seconds=660.0), 2.0))
+    assert "11 min" in sections(history, is_alive=True, now=3.0)["curves"]
+    assert "11 min" not in sections(history, is_alive=False, now=3.0)["curves"]
+
+
 def test_without_a_build_it_says_so():
     panel = sections(History())
     assert "No build has begun" in panel["status"]

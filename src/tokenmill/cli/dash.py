@@ -44,13 +44,16 @@ def _dash(options: argparse.Namespace) -> int:
     from tokenmill.building.cache.store_cache import cache_root
     from tokenmill.dashboard.request_checks import is_loopback
     from tokenmill.dashboard.server import Dashboard, serve
-    from tokenmill.dashboard.watched import library_at
+    from tokenmill.dashboard.watched import Cache, library_at
 
-    library = library_at(options.store or str(cache_root(None)))
+    library = library_at(options.store) if options.store else Cache(cache_root(None))
     token = chosen_token()
     if token is None and not is_loopback(options.host):
         token = secrets.token_urlsafe(24)
     with listening_socket(options.host, options.port) as sock, suppress(KeyboardInterrupt):
-        print(printable(f"dashboard: {url_of(sock, token)}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
+        address = url_of(sock, token)
+        print(printable(f"dashboard: {address}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)
+        if options.host in ("0.0.0.0", "::"):
+            print("from other machines: the same with the name or address of this one", file=sys.stderr, flush=True)
         serve(Dashboard(library), sock, token)
     return 0

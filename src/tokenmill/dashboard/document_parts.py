@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tokenmill.dashboard.inspection import Inspection
 from tokenmill.dashboard.store_parts import link, visible
+from tokenmill.errors import UsageError
 from tokenmill.formatting import some
 from tokenmill.watching.markup import Markup, joined, tag
 
@@ -38,13 +39,15 @@ def documents_part(inspection: Inspection, store: str, query: dict[str, str]) ->
 
 
 def number(text: str | None, default: int) -> int:
-    """A whole number that is not negative."""
-    if text is None or not (text.isascii() and text.isdecimal()):
+    """A whole number that is not negative. Raises UsageError for another text."""
+    if not text:
         return default
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageError(f"{text[:40]!r} is not a whole number of 0 or more")
     return min(int(text), LARGEST) if len(text) < 20 else LARGEST  # Python refuses to read thousands of digits
 
 
-def _form(documents: int, tokens: int, document: int, search: str) -> Markup:
+def _form(documents: int, tokens: int, document: int, search: str, token: str = "") -> Markup:
     def field(label: str, kind: str, name: str, value: str, hint: str) -> Markup:
         box = tag("input", type=kind, name=name, value=value, placeholder=hint, min=0 if kind == "number" else None)
         return tag("form", tag("label", f"{label} ", box), tag("button", "Go", type="submit"), data_part="documents")
@@ -52,7 +55,7 @@ def _form(documents: int, tokens: int, document: int, search: str) -> Markup:
     return tag(
         "div",
         field("Document", "number", "document", str(document), f"0 to {max(documents - 1, 0):,}"),
-        field("Token position", "number", "token", "", f"0 to {max(tokens - 1, 0):,}"),
+        field("Token position", "number", "token", token, f"0 to {max(tokens - 1, 0):,}"),
         field("Text", "search", "search", search, "text to find"),
         class_="asks",
     )
@@ -61,10 +64,11 @@ def _form(documents: int, tokens: int, document: int, search: str) -> Markup:
 def _at_token(inspection: Inspection, store: str, token: int) -> Markup:
     """The document at a position in the stream of all tokens, from that token on."""
     whole = inspection.store
-    form = _form(len(whole), whole.num_tokens, 0, "")
     if token >= whole.num_tokens:
+        form = _form(len(whole), whole.num_tokens, 0, "", str(token))
         return joined([form, tag("p", f"The store has {some(whole.num_tokens, 'token')}.", class_="error")])
     document, offset = whole.document_at(token)
+    form = _form(len(whole), whole.num_tokens, document, "", str(token))
     found = f"Token {token:,} of the store is token {offset:,} of document {document:,}."
     return joined([form, tag("p", found), _document(inspection, store, document, offset // TOKENS * TOKENS, offset)])
 
@@ -82,8 +86,8 @@ def _document(inspection: Inspection, store: str, document: int, first: int, mar
         *([_to("more tokens", store, document, last)] if last < len(ids) else []),
         *([_to("next document →", store, document + 1)] if document + 1 < len(whole) else []),
     ]
-    heading = f"Document {document:,} of {len(whole):,}"
-    shown = "" if last - first == len(ids) else f", {first:,} to {last:,} shown"
+    heading = f"Document {document:,} of 0 to {len(whole) - 1:,}"
+    shown = "" if last - first == len(ids) else f", {first:,} to {last - 1:,} shown"
     return joined(
         [
             tag("h3", heading),
@@ -97,6 +101,7 @@ def _document(inspection: Inspection, store: str, document: int, first: int, mar
                 "div",
                 _coloured(inspection, ids, first, last, marked),
                 class_="tokens",
+                dir="auto",
                 tabindex=0,
                 role="region",
                 aria_label=f"{heading}, its tokens in colours",

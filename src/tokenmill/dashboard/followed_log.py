@@ -24,14 +24,18 @@ class FollowedLog:
         self._file: tuple[int, int] | None = None  # device and inode
         self._position = 0
         self._lock = Lock()
+        self.is_gone = False  # with its folder
 
     def update(self, folder: Path) -> bool:
         """Whether there was something new."""
         with self._lock:
             try:
                 return self._read_on(folder / LOG)
-            except OSError:  # it does not exist yet, or no longer
-                return False
+            except OSError:  # it does not exist yet, or no longer: what is known stays, unless the folder is gone
+                if self._file is None or folder.exists():
+                    return False
+                self.history, self._file, self._position, self.is_gone = History(), None, 0, True
+                return True
 
     def _read_on(self, path: Path) -> bool:
         info = path.stat()

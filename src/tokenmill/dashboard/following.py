@@ -19,6 +19,7 @@ from tokenmill.building.dashboard_process import chosen_token
 from tokenmill.child_process import claim_process
 from tokenmill.dashboard.server import Dashboard, server_of
 from tokenmill.dashboard.watched import OneStore, place_of
+from tokenmill.io.object_store import is_url
 
 PATIENCE_SECONDS = 5.0  # after the last page was closed, and for one to be opened when the build has ended
 NICENESS = 5  # the build goes first
@@ -28,6 +29,7 @@ class Followed:
     """Where the build is at the moment."""
 
     def __init__(self) -> None:
+        self.named: Callable[[str], None] = lambda title: None  # called with what it is called
         self._place: Callable[[], Path] = lambda: Path(os.devnull) / "no-build-yet"
 
     def place(self) -> Path:
@@ -35,7 +37,16 @@ class Followed:
 
     def listen(self) -> None:
         for line in sys.stdin:
-            self._place = place_of(json.loads(line))
+            path = json.loads(line)
+            self._place = place_of(path)
+            self.named(_title(path))
+
+
+def _title(place: str) -> str:
+    """The name of the folder of a build; in the cache, that of the folder around it."""
+    path = Path(place)
+    name = path.parent.name if path.name == "store" and path.parent.parent.name == "builds" else path.name
+    return place if is_url(place) else name.encode("utf-8", "replace").decode()
 
 
 def main() -> None:
@@ -45,6 +56,7 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     followed = Followed()
     dashboard = Dashboard(OneStore("build", followed.place))
+    followed.named = lambda title: setattr(dashboard.library.get(""), "title", title)
     server = server_of(dashboard, sock.getsockname()[0], chosen_token())
 
     def end_when_left() -> None:

@@ -34,7 +34,7 @@ MOST_SHARDS = 500  # whose lengths are looked at
 MOST_TOKENS = 50_000_000  # that are counted
 SLICE = 1 << 18  # tokens counted together
 QUICK_DOCUMENTS = 20_000  # that are packed while a slider moves
-SEARCH_SECONDS = 0.6
+SEARCH_SECONDS = 2.0
 SEARCH_TOKENS = 1 << 20  # decoded together
 SNIPPET = 120  # characters on each side of what was found
 SORTED_BY = ("tokens", "bytes_per_token", "documents", "quarantined", "file")  # of FileCounts
@@ -223,7 +223,7 @@ class Inspection:
                 yield json.loads(line)
 
     def search(self, text: str, first: int, most: int) -> tuple[list[Found], int]:
-        """Documents from `first` on that hold a text, case ignored; and where to go on. Takes about half a second."""
+        """Documents from `first` on that hold a text, case ignored; and where to go on. Takes about two seconds."""
         deadline, found, wanted = time.monotonic() + SEARCH_SECONDS, list[Found](), text.lower()
         document = first
         for start, stop in self._stretches(first):

@@ -24,7 +24,7 @@ Part = Callable[[Watched, dict[str, str]], Markup]
 
 
 def _packing(watched: Watched, query: dict[str, str]) -> Markup:
-    seq_len = number(query.get("seq_len"), SEQ_LEN) or SEQ_LEN
+    seq_len = number(query.get("seq_len"), SEQ_LEN)
     result = packing_part(watched.inspection(), seq_len, quick="quick" in query)
     if "only" in query:  # while the slider moves, the form stays
         return result

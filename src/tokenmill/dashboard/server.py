@@ -27,7 +27,7 @@ from tokenmill.watching.panel import style
 
 POLL_SECONDS = 0.5  # between two looks at the log
 ALIVE_SECONDS = 10.0  # between two signs of life to a page
-CLOSING_SECONDS = 1  # for pages that are connected when the server ends
+CLOSING_SECONDS = 3  # for pages that are connected when the server ends
 STATIC = {"page.js": "text/javascript", "page.css": "text/css", "panel.css": "text/css", "icon.svg": "image/svg+xml"}
 
 
@@ -36,6 +36,7 @@ class Dashboard:
 
     def __init__(self, library: Library) -> None:
         self.library, self.viewers = library, 0
+        self.is_ending = False  # streams end then
         self.viewed_at = time.monotonic()  # when the last page was connected
         routes = [
             Route("/", self._page),
@@ -109,7 +110,7 @@ class Dashboard:
         sent_at = time.monotonic()
         try:
             yield "retry: 1000\n\n"
-            while True:
+            while not self.is_ending:
                 now = await run_in_threadpool(_panel, watched)
                 changed = {name: html for name, html in now.items() if sent.get(name) != html}
                 if changed:
@@ -126,11 +127,23 @@ class Dashboard:
 
 def _panel(watched: Watched) -> dict[str, str]:
     """What a page shows of a build, and which version of the store there is."""
-    return {**watched.panel(), "version": watched.version(), "name": watched.name}
+    return {**watched.panel(), "version": watched.version(), "name": watched.title}
 
 
 def _resource(name: str) -> str:
     return style() if name == "panel.css" else (files("tokenmill.dashboard") / "page" / name).read_text("utf-8")
+
+
+class _Server(uvicorn.Server):
+    """Lets the streams of pages end before it waits for their connections to be closed."""
+
+    def __init__(self, config: uvicorn.Config, dashboard: Dashboard) -> None:
+        super().__init__(config)
+        self._dashboard = dashboard
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._dashboard.is_ending = True
+        await super().shutdown(sockets)
 
 
 def server_of(dashboard: Dashboard, host: str, token: str | None = None) -> uvicorn.Server:
@@ -145,7 +158,7 @@ def server_of(dashboard: Dashboard, host: str, token: str | None = None) -> uvic
         server_header=False,
         timeout_graceful_shutdown=CLOSING_SECONDS,
     )
-    return uvicorn.Server(config)
+    return _Server(config, dashboard)
 
 
 def serve(dashboard: Dashboard, sock: socket.socket, token: str | None = None) -> None:

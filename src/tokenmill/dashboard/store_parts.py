@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 from tokenmill.building.source_text import source_row
 from tokenmill.dashboard.inspection import SORTED_BY, FileCounts, Inspection
-from tokenmill.errors import TokenmillError
+from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.formatting import percent, some
 from tokenmill.packing.comparison import Packed
-from tokenmill.store.facts import facts_of, info_rows
+from tokenmill.store.facts import info, info_rows
 from tokenmill.store.manifest import NAME
 from tokenmill.watching.charts import columns_chart, meter, stacked
 from tokenmill.watching.markup import Markup, joined, tag
@@ -21,15 +21,15 @@ from tokenmill.watching.markup import Markup, joined, tag
 PAGE = 50  # entries of a list
 TOP_TOKENS = 40
 LENGTHS = (128, 131072)  # of rows, that the slider reaches
+LONGEST = 1 << 24  # that can be typed
 IN_ROWS = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"))
 
 
 def facts_part(inspection: Inspection) -> Markup:
     store = inspection.store
-    rows = [
-        joined([tag("dt", name or "also"), tag("dd", value)])
-        for name, value in info_rows(facts_of(store.path, store.manifest))
-    ]
+    rows: list[Markup] = []
+    for name, value in info_rows(info(store.path)):
+        rows += [*([tag("dt", name)] if name else []), tag("dd", value)]  # without a name it goes on from the last
     return tag("dl", rows, class_="facts")
 
 
@@ -214,10 +214,12 @@ def row_part(inspection: Inspection, number: int) -> Markup:
 
 def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup:
     """What rows of a length cost, with every strategy."""
-    seq_len = min(max(seq_len, 1), 1 << 24)
+    if not 1 <= seq_len <= LONGEST:
+        raise UsageError(f"a row has 1 to {LONGEST:,} positions")
     packed, documents = inspection.packed(seq_len, quick=quick)
     whole = len(inspection.store)
-    rows = [_packed_row(each) for each in packed]
+    scale = 1.0 if documents == whole else inspection.store.num_tokens / max(packed[0].stats.tokens, 1)
+    rows = [_packed_row(each, scale) for each in packed]
     heads = ["strategy", "positions", "rows", "padding", "truncated", "dropped", "repeated", "split"]
     exact = "" if documents == whole else f", estimated from {documents:,} of {whole:,} documents"
     return tag(
@@ -233,7 +235,8 @@ def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup
     )
 
 
-def _packed_row(packed: Packed) -> list[str | Markup]:
+def _packed_row(packed: Packed, scale: float) -> list[str | Markup]:
+    """`scale` is how many times as many tokens the whole store has as the part that was counted."""
     stats = packed.stats
     once = stats.positions - stats.padding - stats.repeated
     shares = {"once": once, "repeated": stats.repeated, "padding": stats.padding}
@@ -246,7 +249,7 @@ def _packed_row(packed: Packed) -> list[str | Markup]:
             "span", packed.name, data_strategy=packed.name, data_positions=stats.positions, data_fill=stats.fill, **data
         ),
         stacked(parts, f"{fill} full"),
-        f"{stats.rows:,}",
+        f"{stats.rows:,}" if scale == 1.0 else f"about {round(stats.rows * scale):,}",
         percent(stats.padding, stats.positions),
         percent(stats.truncated, stats.tokens),
         percent(stats.dropped, stats.tokens),
@@ -269,7 +272,7 @@ def packing_form(seq_len: int) -> Markup:
         tag(
             "label",
             tag("span", "exactly ", class_="quiet"),
-            tag("input", type="number", name="seq_len", min=1, value=seq_len),
+            tag("input", type="number", name="seq_len", min=1, max=LONGEST, step=1, required=True, value=seq_len),
         ),
         class_="ask",
         data_part="packing",

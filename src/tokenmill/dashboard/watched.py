@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # what reads stores is loaded when it is asked for: not while
     from tokenmill.store.store import Store
 
 MANIFEST = "manifest.json"
-CLOCK_SECONDS = 5.0  # after which the panel is drawn anew without news: lanes end now, and a silent build is noticed
-
+CLOCK_SECONDS = 5.0  # after which the panel is drawn again without news: lanes end now, and a silent build is noticed
+GONE = "The log of the build is gone: the store was removed, or moved to another folder."
 BUCKET_SECONDS = 5.0  # between two looks at a bucket
 
 
@@ -37,6 +37,7 @@ class Watched:
 
     def __init__(self, name: str, place: Callable[[], Path]) -> None:
         self.name, self._place = name.encode("utf-8", "replace").decode(), place  # goes into links
+        self.title = self.name  # at the top of the page
         self.nothing = "No build has begun yet."  # said when there is no log
         self._log, self._lock = FollowedLog(), RLock()
         self._manifest: tuple[str, int, int] | None = None
@@ -58,7 +59,8 @@ class Watched:
         with self._drawing:
             has_news, is_alive, now = self.update(), self.is_alive, time.monotonic()
             if has_news or is_alive != self._drawn_alive or now - self._drawn_at > CLOCK_SECONDS:
-                self._drawn = dict(sections(self.history, is_alive=is_alive, nothing=self.nothing))
+                nothing = GONE if self._log.is_gone else self.nothing
+                self._drawn = dict(sections(self.history, is_alive=is_alive, nothing=nothing))
                 self._drawn_alive, self._drawn_at = is_alive, now
             return self._drawn
 

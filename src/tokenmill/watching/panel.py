@@ -43,7 +43,7 @@ def sections(
     return {
         "status": _status(run, now, is_alive=is_alive),
         "figures": _figures(run),
-        "curves": _curves(run),
+        "curves": _curves(run, is_running=run.end is None and is_alive is not False),
         "workers": _workers(run, now, is_alive=is_alive),
         "problems": _problems(run),
     }
@@ -65,7 +65,14 @@ def state_of(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, str]:
         return "finished", "Up to date: there was nothing to build."
     if end["event"] == "slice_done":
         return "finished", f"Slice {end['slice']} is done; {some(len(end['missing']), 'slice')} missing."
-    return "stopped", f"Stopped: {end['error']}. Finished shards are kept: run the same build to resume."
+    return "stopped", f"{_why_stopped(end['error'])} Finished shards are kept: run the same build to resume."
+
+
+def _why_stopped(error: str) -> str:
+    kind = error.partition(": ")[0]
+    if kind in ("KeyboardInterrupt", "Terminated"):
+        return "Interrupted by Ctrl-C." if kind == "KeyboardInterrupt" else "Ended by SIGTERM."
+    return f"Stopped: {error.rstrip('. ')}."
 
 
 def _unfinished(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, str]:
@@ -130,9 +137,15 @@ def _figures(run: Run) -> Markup:
     is_finished = end.get("event") in ("finished", "up_to_date")
     documents = end["documents"] if is_finished else progress.get("documents", 0)
     tokens = end["tokens"] if is_finished else progress.get("tokens", 0)
-    quarantined = sum(end.get("quarantined", {}).values()) if is_finished else progress.get("quarantined", 0)
+    # Shards are logged as they are finished, progress once a second: what is larger is newer.
+    quarantined = (
+        sum(end.get("quarantined", {}).values())
+        if is_finished
+        else max(progress.get("quarantined", 0), sum(run.reasons.values()))
+    )
     failed: int = end["failed_files"] if "failed_files" in end else progress.get("failed_files", len(run.failed))
-    shards, all_shards = progress.get("shards_done", run.shards), progress.get("shards", 0)
+    shards = max(progress.get("shards_done", 0), (run.planned or {}).get("done", 0) + run.shards)
+    all_shards = progress.get("shards", 0)
     of_all = f" of {all_shards:,}" if all_shards else ""
     text_bytes, seconds = progress.get("text_bytes", 0), progress.get("seconds", 0.0)
     rate = text_bytes / seconds if is_finished and seconds else progress.get("text_bytes_per_second", 0.0)
@@ -163,14 +176,13 @@ def _box(name: str, text: str, value: float, *, is_bad: bool = False) -> Markup:
     )
 
 
-def _curves(run: Run) -> Markup:
+def _curves(run: Run, *, is_running: bool) -> Markup:
     points = run.points
     if not points:
         return Markup("")
     budget = (run.progress or {}).get("memory_budget", 0)
     memory = human(points[-1].memory) + (f" of {human(budget)}" if budget else "")
     eta = points[-1].eta
-    is_over = run.end is not None
     return tag(
         "div",
         curve(
@@ -185,7 +197,7 @@ def _curves(run: Run) -> Markup:
             [(point.seconds, point.eta) for point in points if point.eta is not None],
             show=_clock,
             show_time=_clock,
-            words="" if is_over or eta is None else human_time(eta),
+            words=human_time(eta) if is_running and eta is not None else "",
         ),
         curve(
             "Memory",

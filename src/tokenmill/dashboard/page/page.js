@@ -5,6 +5,7 @@ const TITLES = {
   cache: "Cache", build: "Build", facts: "Store", documents: "Documents", packing: "Packing",
   tokens: "Tokens", files: "Files", quarantine: "Quarantine",
 };
+const PANEL = ["status", "figures", "curves", "workers", "problems"];
 const kind = document.body.dataset.kind;
 const at = (id) => document.getElementById(id);
 
@@ -15,8 +16,9 @@ let announced = "";
 
 function routeOf(hash) {
   const [part, query] = hash.replace(/^#/, "").split("?");
-  const known = part in TITLES ? part : kind === "cache" ? "cache" : "build";
-  return { part: known, query: new URLSearchParams(query || "") };
+  const found = new URLSearchParams(query || "");
+  if (kind === "cache" && !found.get("store")) return { part: "cache", query: found };
+  return { part: part in TITLES ? part : kind === "cache" ? "cache" : "build", query: found };
 }
 
 function hashOf(part, query) {
@@ -43,10 +45,14 @@ async function showPart() {
   const target = at("part");
   const focused = target.contains(document.activeElement) ? document.activeElement : null;
   target.setAttribute("aria-busy", "true");
-  const soon = setTimeout(() => { if (shown === route) target.innerHTML = "<p class='quiet'>Counting ...</p>"; }, 300);
+  const soon = setTimeout(() => { if (shown === route) target.innerHTML = "<p class='quiet'>Working ...</p>"; }, 300);
   try {
     const html = await fetchPart(shown.part, shown.query);
-    if (shown === route) target.innerHTML = html;
+    if (shown === route) {
+      target.innerHTML = html;
+      const marked = target.querySelector(".marked");
+      if (marked) marked.scrollIntoView({ block: "center" });
+    }
   } catch {
     if (shown === route) target.innerHTML = "<p class='error'>The server does not answer.</p>";
   } finally {
@@ -90,18 +96,32 @@ function closeStream() {
   if (stream) stream.close();
   stream = null;
   version = null;
-  at("name").textContent = "";
+  for (const id of ["name", "connection", ...PANEL]) at(id).replaceChildren();
 }
 
 function openStream(store, before) {
   if (stream && (store || "") === (before || "")) return;
   closeStream();
-  stream = new EventSource(`live?${new URLSearchParams(store ? { store } : {})}`);
+  const address = `live?${new URLSearchParams(store ? { store } : {})}`;
+  const opened = new EventSource(address);
+  stream = opened;
   stream.onopen = () => { at("connection").textContent = ""; };
   stream.onerror = () => {
-    at("connection").textContent = "The server does not answer. What is shown may be old; trying again ...";
+    if (opened !== stream) return;
+    if (opened.readyState === EventSource.CLOSED) refused(opened, address);
+    else at("connection").textContent = "The server does not answer. What is shown may be old; trying again ...";
   };
   stream.onmessage = (message) => update(JSON.parse(message.data));
+}
+
+// The server has answered, but not with a stream: it says why, as for a store that was removed.
+async function refused(opened, address) {
+  const answer = await fetch(address).then((each) => each.text(), () => "The server does not answer.");
+  if (opened !== stream) return;
+  const text = document.createElement("p");
+  text.className = "error";
+  text.textContent = answer;
+  at("status").replaceChildren(text);
 }
 
 function update(changed) {
@@ -173,10 +193,11 @@ const lengthOf = (power) => {
 function moved(event, quick) {
   const form = event.target.form;
   if (event.target.name === "power") form.elements.seq_len.value = lengthOf(event.target.value);
-  else if (event.target.name === "seq_len" && event.target.value) {
+  else if (event.target.name === "seq_len" && event.target.value > 0) {
     form.elements.power.value = Math.log2(Number(event.target.value));
   } else return;
-  pack(form.elements.seq_len.value, quick);
+  if (form.elements.seq_len.checkValidity()) pack(form.elements.seq_len.value, quick);
+  else if (!quick) form.elements.seq_len.reportValidity();
 }
 
 const isPacking = (event) => event.target.form && event.target.form.dataset.part === "packing";

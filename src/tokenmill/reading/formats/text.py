@@ -210,7 +210,7 @@ class _LongText:
         bad = self.bad or bool(skips)
         self.rest, self.bad, self.is_new = (b"", False, True) if last else (data[cut:], bad, False)
         if bad:
-            return no_text(Skip(0, 1, "invalid utf-8", "in a long document")) if last else None
+            return no_text(Skip(0, 1, "invalid utf-8", "somewhere in the document")) if last else None
         return Texts(values, 1) if last else Texts(values, 0, unfinished=True)
 
     def _without_delimiter(self, data: bytes) -> bytes:
