@@ -26,6 +26,7 @@ from tokenmill.io import disk
 from tokenmill.packing.comparison import Packed, compare_counts
 from tokenmill.packing.stats import Tally
 from tokenmill.packing.strategies import WINDOW
+from tokenmill.store.facts import info
 from tokenmill.store.side_files import QUARANTINE, side_file
 from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents
@@ -92,6 +93,11 @@ class Inspection:
     @cached_property
     def tokenizer(self) -> Any:
         return self.store.tokenizer.load()
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What `tokenmill info` shows."""
+        return info(self.store.path)
 
     def token_text(self, token: int) -> str:
         """The text of a token within a document: at the start of one, some tokenizers leave out a space."""

@@ -13,7 +13,7 @@ from tokenmill.dashboard.inspection import SORTED_BY, FileCounts, Inspection
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.formatting import percent, some
 from tokenmill.packing.comparison import Packed
-from tokenmill.store.facts import info, info_rows
+from tokenmill.store.facts import info_rows
 from tokenmill.store.manifest import NAME
 from tokenmill.watching.charts import columns_chart, meter, stacked
 from tokenmill.watching.markup import Markup, joined, tag
@@ -26,9 +26,8 @@ IN_ROWS = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"))
 
 
 def facts_part(inspection: Inspection) -> Markup:
-    store = inspection.store
     rows: list[Markup] = []
-    for name, value in info_rows(info(store.path)):
+    for name, value in info_rows(inspection.facts):
         rows += [*([tag("dt", name)] if name else []), tag("dd", value)]  # without a name it goes on from the last
     return tag("dl", rows, class_="facts")
 
