@@ -56,6 +56,8 @@ class Client:
 
 
 class DeviceServer:
+    """Takes requests from all connections, and encodes those that wait together."""
+
     def __init__(self, listener: socket.socket, number: int, tokenizer_json: str) -> None:
         import cupy
 
