@@ -39,7 +39,8 @@ class GpuEngine(Engine):
 
     name = "gpu"
     library = "cupy"
-    traits = EngineTraits(device="cuda", best_batch_bytes=USUAL_ROOM)
+    # What characters are is asked from `tokenizers` when the tables are made.
+    traits = EngineTraits(device="cuda", best_batch_bytes=USUAL_ROOM, knows_unicode=False)
 
     def __init__(self, definition: Definition) -> None:
         from tokenmill.encoding.engines.references import TokenizersEngine
