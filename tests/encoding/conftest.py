@@ -11,9 +11,19 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import tiktoken
+from gpu_simulation import simulated_gpu
 from tokenizer_checks import END, GPT2
 
+import tokenmill as tm
+from tokenmill.encoding.definition import Definition
+
 pytest.register_assert_rewrite("tokenmill.testing.engines")
+
+DIFFICULT = [
+    "", " ", "\n", "'", "''", "a" * 9000, " " * 3000, "\n" * 500, "1" * 1000, "'s" * 300, "aB" * 2000, "ÀÉ" * 300, "x" * 127,
+    "x" * 128, "x" * 129, "ab" * 4000, "é" * 300, "中" * 500, "🙂" * 400, "a\u0301" * 100, "don't I'LL we'Ve it'S 'tis ''s",
+    "  leading", "trailing  ", "a  b   c\n\n d \r\n\te", "1234567 12 1", "\x00\x01\x7f", "/" * 50 + "\n/\n", "ſ'ſ", "ǅ ǈ",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -95,3 +105,24 @@ def _short_race():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokenmill.encoding.selection.choosing.CODE_CHARACTERS", 200_000)
         yield
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    """A GPU that is simulated on the CPU."""
+    with simulated_gpu(tmp_path_factory.mktemp("gpu")) as patch:
+        yield patch
+
+
+@pytest.fixture(scope="session")
+def gpu_definition(tokenizer_path) -> Definition:
+    return tm.load_tokenizer(tokenizer_path).definition
+
+
+@pytest.fixture(scope="session")
+def gpu_texts(real_texts) -> list[str]:
+    """Texts that kernels may get wrong, random ones, and real ones."""
+    draw = random.Random(0)
+    letters = [*map(chr, (*range(32, 127), 9, 10, 13, 0xE9, 0x301, 0x4E2D, 0x3042, 0x1F642, 0x660, 0xA0, 0x2028))]
+    made = ["".join(draw.choices(letters, k=draw.randint(0, 40))) for _ in range(200)]
+    return [*DIFFICULT, *made, *(text[:2500] for text in real_texts[:6])]

@@ -1,73 +1,26 @@
-"""The engine on a simulated GPU: the same kernels and the same processes, with the ids of `tokenizers`."""
+"""The engine and its kernels on a simulated GPU, with the ids of `tokenizers`."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import random
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 import pytest
-import tokenizers
-from gpu_simulation import needs_compiler, simulated_gpu
+from gpu_simulation import by_reference, needs_compiler
 from pretokens import PRE_TOKENIZERS
 
-import tokenmill as tm
-from tokenmill.cli import main
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.gpu import MOST_LOSSES, GpuEngine
+from tokenmill.encoding.engines.gpu import GpuEngine
 from tokenmill.encoding.gpu.bpe_tables import bpe_tables
 from tokenmill.encoding.gpu.device import MOST_LONGS, Room
-from tokenmill.encoding.gpu.device_client import DeviceConnection, DeviceProblem, _name
-from tokenmill.encoding.gpu.device_process import DeviceServer, _in_words
-from tokenmill.encoding.gpu.hash_tables import hash_tables, tables_of
+from tokenmill.encoding.gpu.hash_tables import hash_tables
 from tokenmill.encoding.gpu.patterns import recognise
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom
-from tokenmill.encoding.selection.choosing import RACE_BYTES, choose
-from tokenmill.errors import TokenizerError
-from tokenmill.testing.engines import EngineCase, EngineContract, encode, texts_with
+from tokenmill.testing.engines import EngineCase, EngineContract, texts_with
 
 pytestmark = needs_compiler
-
-DIFFICULT = [
-    "", " ", "\n", "'", "''", "a" * 9000, " " * 3000, "\n" * 500, "1" * 1000, "'s" * 300, "aB" * 2000, "ÀÉ" * 300, "x" * 127,
-    "x" * 128, "x" * 129, "ab" * 4000, "é" * 300, "中" * 500, "🙂" * 400, "a\u0301" * 100, "don't I'LL we'Ve it'S 'tis ''s",
-    "  leading", "trailing  ", "a  b   c\n\n d \r\n\te", "1234567 12 1", "\x00\x01\x7f", "/" * 50 + "\n/\n", "ſ'ſ", "ǅ ǈ",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("gpu")
-
-
-@pytest.fixture(scope="module")
-def gpu(cache):
-    with simulated_gpu(cache) as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def definition(tokenizer_path) -> Definition:
-    return tm.load_tokenizer(tokenizer_path).definition
-
-
-@pytest.fixture(scope="module")
-def texts(real_texts) -> list[str]:
-    draw = random.Random(0)
-    letters = [*map(chr, (*range(32, 127), 9, 10, 13, 0xE9, 0x301, 0x4E2D, 0x3042, 0x1F642, 0x660, 0xA0, 0x2028))]
-    made = ["".join(draw.choices(letters, k=draw.randint(0, 40))) for _ in range(200)]
-    return [*DIFFICULT, *made, *(text[:2500] for text in real_texts[:6])]
-
-
-def by_reference(definition: Definition, texts: list[str]) -> list[list[int]]:
-    reference = tokenizers.Tokenizer.from_str(definition.engine_json)
-    return [each.ids for each in reference.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def with_pattern(body: dict, name: str, **changes: object) -> Definition:
@@ -81,13 +34,13 @@ class TestGpuEngine(EngineContract):
 
     @pytest.fixture(scope="class", params=["gpt2", "qwen2, nfc", "cl100k, looked up first"])
     @classmethod
-    def case(cls, request, gpu, body, definition, texts):
-        name = request.param.split(",")[0]
+    def case(cls, request, gpu, body, gpu_definition, gpu_texts):
+        name, definition = request.param.split(",")[0], gpu_definition
         if "nfc" in request.param:
             definition = with_pattern(body, name, normalizer={"type": "NFC"})
         elif "looked up" in request.param:
             definition = with_pattern(body, name, ignore_merges=True)
-        texts = [*texts, *texts_with([token["content"] for token in body["added_tokens"]])]
+        texts = [*gpu_texts, *texts_with([token["content"] for token in body["added_tokens"]])]
         return EngineCase(
             lambda: GpuEngine(definition), texts, by_reference(definition, texts), len(body["model"]["vocab"])
         )
@@ -99,11 +52,11 @@ class TestGpuEngine(EngineContract):
 
 
 @pytest.fixture(scope="module")
-def in_this_process(gpu, definition):
+def in_this_process(gpu, gpu_definition):
     """Makes the tables of a tokenizer on a device of this process."""
     from tokenmill.encoding.gpu.device import Device
 
-    body = json.loads(definition.engine_json)
+    body = json.loads(gpu_definition.engine_json)
     tables = hash_tables(bpe_tables(body)[0])
 
     def make(**settings) -> Device:
@@ -126,19 +79,19 @@ def on_device(device, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_ids_have_the_type_that_is_asked_for(in_this_process, definition, dtype):
+def test_ids_have_the_type_that_is_asked_for(in_this_process, gpu_definition, dtype):
     device = in_this_process(dtype=dtype)
     assert device.encode.__self__.id_type == dtype
     texts = ["def main(): return 'ids'", "", "ab" * 1500]
-    assert on_device(device, texts) == (by_reference(definition, texts), [False] * 3)
+    assert on_device(device, texts) == (by_reference(gpu_definition, texts), [False] * 3)
 
 
-def test_words_whose_hashes_are_equal_are_left_to_the_reference(in_this_process, definition, real_texts):
+def test_words_whose_hashes_are_equal_are_left_to_the_reference(in_this_process, gpu_definition, real_texts):
     """If all hashes are equal, many are; what is not left to it is right all the same."""
     device = in_this_process(tag_mask=0, slots=256)
     texts = [text[:150] for text in real_texts[:8]]
     ids, refused = on_device(device, texts)
-    wanted = by_reference(definition, texts)
+    wanted = by_reference(gpu_definition, texts)
     assert any(refused)
     assert [found for found, left in zip(ids, refused, strict=True) if not left] == [
         want for want, left in zip(wanted, refused, strict=True) if not left
@@ -155,15 +108,15 @@ def test_words_whose_hashes_are_equal_never_have_more_ids_than_bytes(in_this_pro
 
 
 @pytest.mark.parametrize("size", [{"slots": 16}, {"arena_bytes": 64}])
-def test_a_table_that_is_full_is_emptied_and_said(in_this_process, definition, real_texts, size):
+def test_a_table_that_is_full_is_emptied_and_said(in_this_process, gpu_definition, real_texts, size):
     device = in_this_process(**size)
     with pytest.raises(OutOfRoom):
         on_device(device, [real_texts[0][:4000]])
     few = ["a zzq"]
-    assert on_device(device, few)[0] == by_reference(definition, few)
+    assert on_device(device, few)[0] == by_reference(gpu_definition, few)
 
 
-def test_merged_words_are_kept_between_batches(in_this_process, definition, real_texts):
+def test_merged_words_are_kept_between_batches(in_this_process, gpu_definition, real_texts):
     device = in_this_process()
     texts = [text[:1000] for text in real_texts[:10]]
     first = on_device(device, texts)
@@ -171,10 +124,10 @@ def test_merged_words_are_kept_between_batches(in_this_process, definition, real
     assert known > 0
     assert on_device(device, texts) == first
     assert device._known == known
-    assert first[0] == by_reference(definition, texts)
+    assert first[0] == by_reference(gpu_definition, texts)
 
 
-def test_batches_in_turn(in_this_process, definition, real_texts):
+def test_batches_in_turn(in_this_process, gpu_definition, real_texts):
     from tokenmill.encoding.gpu.pipeline import Batch, Pipeline, pinned
 
     texts = [text[:2000] for text in real_texts[:6]]
@@ -185,287 +138,7 @@ def test_batches_in_turn(in_this_process, definition, real_texts):
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
         batches.append(Batch(buffer, np.array([0, len(data)], np.uint32), len(data)))
     found = [each.ids.tolist() for each in Pipeline(in_this_process(), np.uint32).encode(batches)]
-    assert found == by_reference(definition, texts)
-
-
-# The process that owns the device.
-
-
-def process_of(engine: GpuEngine) -> int:
-    assert engine._connection is not None
-    return engine._connection.pid
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_until(condition, seconds: float = 20.0) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def test_all_share_one_process_which_ends_after_the_last(gpu, definition):
-    engines = [GpuEngine(definition) for _ in range(3)]
-    for engine in engines:
-        encode(engine, ["words"])
-    (pid,) = {process_of(engine) for engine in engines}
-    for engine in engines:
-        assert is_running(pid)
-        engine._connection.close()
-    assert wait_until(lambda: not is_running(pid)), "it still runs"
-    assert encode(engines[0], ["words"]) == by_reference(definition, ["words"])  # with a new one
-    assert process_of(engines[0]) != pid
-
-
-def _encode_elsewhere(definition: Definition, texts: list[str], results) -> None:
-    engine = GpuEngine(definition)
-    results.put([encode(engine, texts[low : low + 40]) for low in range(0, len(texts), 40)])
-
-
-def test_many_processes_at_once(gpu, definition, texts):
-    """Their requests are encoded together; each gets its own ids."""
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    shares = [texts[number::4] for number in range(4)]
-    keeps = GpuEngine(definition)
-    encode(keeps, ["it runs"])
-    processes = [context.Process(target=_encode_elsewhere, args=(definition, share, results)) for share in shares]
-    for process in processes:
-        process.start()
-    found = [[ids for part in results.get() for ids in part] for _ in processes]
-    for process in processes:
-        process.join()
-    assert sorted(found) == sorted(by_reference(definition, share) for share in shares)
-
-
-def test_a_process_that_is_forked_has_a_connection_of_its_own(gpu, definition):
-    engine = GpuEngine(definition)
-    encode(engine, ["before"])
-    first = engine._connection
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-
-    def child() -> None:
-        ids = encode(engine, ["in the child"])
-        results.put((ids, engine._connection is first))
-
-    process = context.Process(target=child)
-    process.start()
-    ids, is_same = results.get()
-    process.join()
-    assert (ids, is_same) == (by_reference(definition, ["in the child"]), False)
-    assert encode(engine, ["after"]) == by_reference(definition, ["after"])
-
-
-def test_a_document_longer_than_usual_batches(gpu, definition, monkeypatch, real_texts):
-    monkeypatch.setattr("tokenmill.encoding.gpu.device_client.USUAL_ROOM", 1 << 14)
-    texts = ["short", "".join(real_texts)[:30_000], "", *["x"] * 3000, "end"]
-    assert encode(GpuEngine(definition), texts) == by_reference(definition, texts)
-
-
-def test_killed_it_is_started_again(gpu, definition):
-    engine, pids = GpuEngine(definition), set()
-    for text in ("words", "more words", "the last words", "and one more"):
-        assert encode(engine, [text]) == by_reference(definition, [text])
-        pids.add(process_of(engine))
-        os.kill(process_of(engine), signal.SIGKILL)
-    assert len(pids) == 4
-    assert not engine.device_lost
-
-
-def test_a_device_that_is_lost_leaves_the_rest_to_the_reference(tmp_path, definition, texts):
-    with simulated_gpu(tmp_path, launches=30):
-        engine = GpuEngine(definition)
-        for low in range(0, 120, 20):
-            part = texts[low : low + 20]
-            assert encode(engine, part) == by_reference(definition, part)
-        assert engine._losses == MOST_LOSSES
-        assert "the device is lost" in engine.device_lost
-
-
-def test_less_memory_means_smaller_batches(tmp_path, definition, texts):
-    with simulated_gpu(tmp_path, memory=600 << 20) as patch:
-        patch.setenv("TOKENMILL_GPU_MEMORY", "100GB")
-        engine = GpuEngine(definition)
-        part = texts[:60]
-        assert encode(engine, part) == by_reference(definition, part)
-        tables = tables_of(definition.engine_json).nbytes
-        assert engine._connection.most_bytes == Room.within(int((600 << 20) * 0.9), tables).batch_bytes - 512
-
-
-@pytest.mark.parametrize(
-    ("settings", "limit", "said"),
-    [
-        ({"devices": 0}, "1GB", "there is no CUDA device"),
-        ({"memory": 100 << 20}, "1GB", "it needs 256.0 MB of free memory, and TOKENMILL_GPU_MEMORY"),
-        ({}, "100MB", "it needs 256.0 MB of free memory, and TOKENMILL_GPU_MEMORY"),
-        ({}, "many", "TOKENMILL_GPU_MEMORY='many' is not a size"),
-    ],
-)
-def test_what_is_missing_is_said_in_one_line(tmp_path, capsys, tokenizer_path, settings, limit, said):
-    (tmp_path / "a.txt").write_text("text")
-    command = [
-        "build",
-        str(tmp_path / "a.txt"),
-        "-t",
-        str(tokenizer_path),
-        "-o",
-        str(tmp_path / "s"),
-        "--engine",
-        "gpu",
-    ]
-    with simulated_gpu(tmp_path / "cache", **settings) as patch:
-        patch.setenv("TOKENMILL_GPU_MEMORY", limit)
-        assert main(command) == 1
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert f"engine='gpu' cannot be used: {said}" in lines[-1]
-
-
-def test_connections_are_spread_over_the_devices(tmp_path, definition):
-    with simulated_gpu(tmp_path, devices=2):
-        engines = [GpuEngine(definition) for _ in range(4)]
-        for engine in engines:
-            assert encode(engine, ["words"]) == by_reference(definition, ["words"])
-        pids = [process_of(engine) for engine in engines]
-        assert sorted(pids.count(pid) for pid in set(pids)) == [2, 2]
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"documents": 1, "nbytes": 1 << 40},
-        {"documents": 1, "nbytes": 5},  # the offsets say otherwise
-        {"documents": -1, "nbytes": 0},
-        {"documents": 0, "nbytes": 0},
-        {"documents": 1 << 30, "nbytes": 4},
-        {"text_room": 1 << 20},
-        {"text_room": "much"},
-        {},
-        {"documents": 1, "nbytes": 4.5},
-        {"text_room": -5},
-        [],
-        "encode",
-    ],
-)
-def test_requests_that_cannot_be_right_harm_nobody(gpu, definition, request_):
-    connection, other = DeviceConnection(definition.engine_json), GpuEngine(definition)
-    connection._batch.offsets[:2] = 0, 4
-    with pytest.raises(DeviceProblem, match="cannot be right"):
-        connection._ask(request_)
-    connection.close()
-    assert encode(other, ["words"]) == by_reference(definition, ["words"])
-
-
-@pytest.mark.parametrize("file", ["/dev/null", "/etc/passwd"])
-def test_a_batch_must_be_as_large_as_it_is_said_to_be(gpu, definition, file):
-    connection, other = DeviceConnection(definition.engine_json), GpuEngine(definition)
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        with pytest.raises(DeviceProblem, match=r"cannot be right: a batch of .* does not fit"):
-            connection._ask({"text_room": 1 << 20}, [descriptor])
-    finally:
-        os.close(descriptor)
-    assert encode(other, ["words"]) == by_reference(definition, ["words"])
-
-
-def test_an_interrupted_request_is_not_answered_later(gpu, definition, monkeypatch):
-    """Else every result would be that of the request before."""
-    engine = GpuEngine(definition)
-    encode(engine, ["words"])
-
-    def interrupted(connection):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenmill.encoding.gpu.device_client._answer", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            encode(engine, ["a first text"])
-    for text in ("a second text", "a third one", "one more"):
-        assert encode(engine, [text]) == by_reference(definition, [text])
-
-
-def test_threads_may_share_an_engine(gpu, definition, texts):
-    engine = GpuEngine(definition)
-    shares = [texts[number::4][:20] for number in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda share: [encode(engine, [text])[0] for text in share], shares))
-    assert found == [by_reference(definition, share) for share in shares]
-
-
-def test_a_new_connection_may_have_less_room(gpu, definition, monkeypatch):
-    """A long document makes the batch larger; after a loss it is as usual again."""
-    monkeypatch.setattr("tokenmill.encoding.gpu.device_client.USUAL_ROOM", 1 << 12)
-    engine = GpuEngine(definition)
-    encode(engine, ["word " * 5000])
-    before, encode_batch = engine._connection, DeviceConnection.encode
-
-    def lost(connection, *arguments):
-        if connection is before:
-            raise DeviceProblem("gone")
-        return encode_batch(connection, *arguments)
-
-    monkeypatch.setattr(DeviceConnection, "encode", lost)
-    many = ["a"] * 1000
-    assert encode(engine, many) == by_reference(definition, many)
-    assert engine._connection not in (None, before)
-
-
-@pytest.mark.parametrize("call", ["memfd_create", "ftruncate"])
-def test_errors_of_the_system_are_losses_of_the_device(gpu, definition, monkeypatch, call):
-    def fail(*_: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(f"os.{call}", fail)
-    monkeypatch.setattr("tokenmill.encoding.engines.gpu.RETRY_SECONDS", 0.01)
-    engine = GpuEngine(definition)
-    assert encode(engine, ["words"]) == by_reference(definition, ["words"])
-    assert "Too many open files" in engine.device_lost
-
-
-def test_requests_that_fit_only_alone_are_encoded_alone(gpu, definition, in_this_process, monkeypatch):
-    """Together they need more memory than there is; what the attempt took is free again."""
-    server = DeviceServer.__new__(DeviceServer)
-    import cupy
-
-    server._cupy, tried = cupy, []
-
-    def encode_together(group):
-        tried.append(len(group))
-        if len(group) > 1:
-            raise OutOfRoom
-
-    monkeypatch.setattr(server, "_encode_together", encode_together)
-    server._encode([None, None])
-    assert tried == [2, 1, 1]
-
-
-def test_what_cupy_says_about_itself_is_not_repeated():
-    said = (
-        "=" * 60
-        + "\nFailed to import CuPy.\n\nOriginal error:\n  ImportError: libnvrtc.so.12: no such file\n"
-        + "=" * 60
-    )
-    assert _in_words(ImportError(said)) == "CuPy cannot be imported: ImportError: libnvrtc.so.12: no such file"
-    assert _in_words(ImportError("No module named 'cupy'")) == "CuPy cannot be imported: No module named 'cupy'"
-    assert _in_words(ValueError("===\nwords\nmore")) == "words"
-    assert _in_words(AssertionError()) == "AssertionError"
-
-
-def test_the_address_depends_on_what_the_process_is_for(monkeypatch):
-    first = _name("{}", 0)
-    assert _name("{}", 0) == first
-    assert len({first, _name("{ }", 0), _name("{}", 1)}) == 3
-    monkeypatch.setenv("TOKENMILL_GPU_MEMORY", "3GB")
-    assert _name("{}", 0) != first
+    assert found == by_reference(gpu_definition, texts)
 
 
 @pytest.mark.parametrize("memory", [256_000_000, 1 << 30, 5_000_000_000, 80 << 30])
@@ -475,13 +148,13 @@ def test_buffers_and_tables_fit_into_the_memory_that_may_be_used(memory):
     assert room.batch_bytes * 130 > memory - 54_000_000
 
 
-def test_a_batch_of_long_words_takes_no_more_memory_than_is_reckoned_with(gpu, definition):
+def test_a_batch_of_long_words_takes_no_more_memory_than_is_reckoned_with(gpu, gpu_definition):
     """The temporary arrays of the rounds are what takes most."""
     import cupy
 
     from tokenmill.encoding.gpu.device import Device
 
-    body = json.loads(definition.engine_json)
+    body = json.loads(gpu_definition.engine_json)
     tables = hash_tables(bpe_tables(body)[0])
     room = Room(batch_bytes=200_000, slots=1 << 10, arena_bytes=1 << 12)
     before = cupy.cuda.memory.used
@@ -489,91 +162,6 @@ def test_a_batch_of_long_words_takes_no_more_memory_than_is_reckoned_with(gpu, d
     text = "".join(random.Random(0).choices("abcdefgh", k=190_000))
     cupy.cuda.memory.peak = 0
     found, refused = on_device(device, [text])
-    assert (found, refused) == (by_reference(definition, [text]), [False])
+    assert (found, refused) == (by_reference(gpu_definition, [text]), [False])
     fixed = tables.nbytes + room.slots * 36 + 2 * room.arena_bytes + 4 * MOST_LONGS
     assert cupy.cuda.memory.peak - before < fixed + 80 * room.batch_bytes
-
-
-# The choice of an engine.
-
-
-def test_what_the_reference_has_encoded_proves_nothing(tmp_path, tokenizer_path):
-    lost = pytest.raises(TokenizerError, match="its device was lost: cudaErrorIllegalAddress")
-    with simulated_gpu(tmp_path, launches=5), lost:
-        assert tm.load_tokenizer(tokenizer_path, engine="gpu").engine
-    with simulated_gpu(tmp_path) as patch:
-        patch.setenv("TOKENMILL_GPU_MEMORY", "300MB")
-        assert tm.load_tokenizer(tokenizer_path, engine="gpu").engine == "gpu"  # it was not refused for ever
-
-
-@pytest.mark.parametrize("is_faster", [False, True])
-def test_a_gpu_is_chosen_for_large_corpora_if_it_is_faster(gpu, monkeypatch, definition, real_texts, is_faster):
-    raced = []
-
-    def race(reference, others, texts, folder, processes):
-        raced.append((sorted(trial.engine for trial in others), processes))
-        rates = {trial.engine: 1e8 for trial in (reference, *others)}
-        return {**rates, "gpu": 2e8 if is_faster else 5e7}
-
-    monkeypatch.setattr("tokenmill.encoding.selection.judging.race", race)
-    corpus = [text[:500] for text in real_texts[:5]]
-    for settings in ({"text_bytes": 10**8, "processes": 3}, {"text_bytes": RACE_BYTES}):
-        assert choose(definition, corpus, **settings).engine != "gpu"
-    chosen = choose(definition, corpus, text_bytes=RACE_BYTES, processes=3)
-    assert ("gpu" in raced[-1][0], raced[-1][1]) == (True, 3)
-    assert (chosen.engine == "gpu") == is_faster
-    assert ("gpu 200 on cuda, by wall time" if is_faster else "gpu 50 on cuda, by wall time") in chosen.why
-
-
-# Builds.
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory, real_texts):
-    folder = tmp_path_factory.mktemp("corpus")
-    for number in range(4):
-        lines = [json.dumps({"text": text[:1500]}) for text in real_texts[number * 6 : number * 6 + 6]]
-        (folder / f"{number}.jsonl").write_text("\n".join([*lines, '{"text": "a<|endoftext|>b"}']), "utf-8")
-    return folder
-
-
-def built(corpus, tokenizer_path, where, engine, **options):
-    return tm.build(corpus, tm.load_tokenizer(tokenizer_path, engine=engine), where, shard_bytes="2KB", **options)
-
-
-def test_a_build_gives_the_same_store(gpu, corpus, tokenizer_path, tmp_path):
-    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
-    found = built(corpus, tokenizer_path, tmp_path / "gpu", "gpu", workers=2)
-    assert found.fingerprint == wanted.fingerprint
-    assert found.manifest.tokenizer["engine"] == "gpu"
-    assert found.verify() == []
-
-
-def test_a_build_whose_device_is_lost_says_so(corpus, tokenizer_path, tmp_path, capsys):
-    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
-    tokenizer = tm.load_tokenizer(tokenizer_path, engine="gpu")
-    with simulated_gpu(tmp_path):
-        assert tokenizer.engine == "gpu"  # it is proved
-    with simulated_gpu(tmp_path, launches=5) as patch:
-        patch.setenv("TOKENMILL_GPU_MEMORY", "300MB")  # not the process that still runs
-        found = tm.build(corpus, tokenizer, tmp_path / "gpu", shard_bytes="2KB", workers=2, progress="plain")
-    assert found.fingerprint == wanted.fingerprint
-    said = [line for line in capsys.readouterr().err.splitlines() if "lost its device" in line]
-    assert len(said) == 1
-    assert "cudaErrorIllegalAddress" in said[0]
-
-
-def test_a_build_whose_device_is_killed_gives_the_same_store(gpu, corpus, tokenizer_path, tmp_path, definition):
-    wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
-    killer = GpuEngine(definition)
-    encode(killer, ["it runs"])
-    killed = []
-
-    def kill(event) -> None:
-        if type(event).__name__ == "ShardDone" and not killed:
-            killed.append(process_of(killer))
-            os.kill(killed[0], signal.SIGKILL)
-
-    found = built(corpus, tokenizer_path, tmp_path / "gpu", "gpu", workers=2, progress=kill)
-    assert killed
-    assert found.fingerprint == wanted.fingerprint

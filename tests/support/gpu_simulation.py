@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import tokenizers
 
+from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.libraries import installed_version
 
 FOLDER = Path(__file__).parent / "simulated_gpu"
@@ -36,3 +38,9 @@ def simulated_gpu(cache: Path, **settings: object) -> Iterator[pytest.MonkeyPatc
             yield patch
         finally:
             installed_version.cache_clear()
+
+
+def by_reference(definition: Definition, texts: list[str]) -> list[list[int]]:
+    """The ids of each text by `tokenizers`."""
+    reference = tokenizers.Tokenizer.from_str(definition.engine_json)
+    return [each.ids for each in reference.encode_batch_fast(texts, add_special_tokens=False)]
