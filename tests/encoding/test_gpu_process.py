@@ -6,10 +6,10 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from build_helpers import wait_until
 from gpu_simulation import by_reference, needs_compiler, simulated_gpu
 
 import tokenmill as tm
@@ -42,15 +42,6 @@ def is_running(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(condition, seconds: float = 20.0) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_all_share_one_process_which_ends_after_the_last(gpu, gpu_definition):

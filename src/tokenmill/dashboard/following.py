@@ -18,7 +18,7 @@ from pathlib import Path
 from tokenmill.building.dashboard_process import chosen_token
 from tokenmill.child_process import claim_process
 from tokenmill.dashboard.server import Dashboard, server_of
-from tokenmill.dashboard.watched import OneStore, place_of
+from tokenmill.dashboard.watched import OneStore, Watched, place_of
 from tokenmill.io.object_store import is_url
 
 PATIENCE_SECONDS = 5.0  # after the last page was closed, and for one to be opened when the build has ended
@@ -29,17 +29,17 @@ class Followed:
     """Where the build is at the moment."""
 
     def __init__(self) -> None:
-        self.named: Callable[[str], None] = lambda title: None  # called with what it is called
         self._place: Callable[[], Path] = lambda: Path(os.devnull) / "no-build-yet"
 
     def place(self) -> Path:
         return self._place()
 
-    def listen(self) -> None:
+    def listen(self, watched: Watched) -> None:
+        """Take in where the build is, and name the page after it."""
         for line in sys.stdin:
             path = json.loads(line)
             self._place = place_of(path)
-            self.named(_title(path))
+            watched.title = _title(path)
 
 
 def _title(place: str) -> str:
@@ -56,12 +56,12 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     followed = Followed()
     dashboard = Dashboard(OneStore("build", followed.place))
-    followed.named = lambda title: setattr(dashboard.library.get(""), "title", title)
+    watched = dashboard.library.get("")
     server = server_of(dashboard, sock.getsockname()[0], chosen_token())
 
     def end_when_left() -> None:
-        followed.listen()
-        dashboard.library.get("").nothing = "The build ended before it began: the terminal says why."
+        followed.listen(watched)
+        watched.nothing = "The build ended before it began: the terminal says why."
         over_at = time.monotonic()
         while not server.should_exit:
             time.sleep(0.2)

@@ -40,11 +40,12 @@ def sections(
     if run is None:
         waiting = tag("p", nothing, class_="status-line")
         return {"status": waiting} | dict.fromkeys(("figures", "curves", "workers", "problems"), Markup(""))
+    is_running = run.end is None and is_alive is not False
     return {
         "status": _status(run, now, is_alive=is_alive),
         "figures": _figures(run),
-        "curves": _curves(run, is_running=run.end is None and is_alive is not False),
-        "workers": _workers(run, now, is_alive=is_alive),
+        "curves": _curves(run, is_running=is_running),
+        "workers": _workers(run, now, is_running=is_running),
         "problems": _problems(run),
     }
 
@@ -234,7 +235,7 @@ def what_limits(shares: Mapping[str, float]) -> str:
     return f"{name}: {100 * groups[name]:.0f}% of the time in {words}{more}"
 
 
-def _workers(run: Run, now: float, *, is_alive: bool | None) -> Markup:
+def _workers(run: Run, now: float, *, is_running: bool) -> Markup:
     """Where the time went, in all and by worker."""
     shares = run.stage_shares()
     if not run.shards:
@@ -243,7 +244,6 @@ def _workers(run: Run, now: float, *, is_alive: bool | None) -> Markup:
         tag("li", tag("span", class_=f"key stage-{stage}"), f"{stage} {100 * shares[stage]:.0f}%") for stage in STAGES
     ]
     parts = [(f"stage-{stage}", shares[stage], stage) for stage in STAGES]
-    is_running = run.end is None and is_alive is not False
     until = max(now if is_running else run.last, run.last) - run.began
     columns = COLUMNS if len(run.lanes) <= FEW_LANES else COLUMNS // 3
     rows = [

@@ -68,8 +68,8 @@ class DeviceConnection:
         self._socket.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        if hasattr(self, "_socket"):  # not if there was no connection
+            self.close()
 
     @property
     def document_room(self) -> int:
