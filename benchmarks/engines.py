@@ -12,20 +12,21 @@ from pathlib import Path
 
 from benchmarks.harness import Result
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.choosing import choose
-from tokenmill.encoding.selection.trial import Trial, write_texts
-from tokenmill.encoding.selection.verdicts import Choice
+from tokenmill.encoding.engines import engine_traits
+from tokenmill.encoding.engines.guarded import Ranges
+from tokenmill.encoding.selection.choosing import Choice, choose
+from tokenmill.encoding.selection.examination import Examined
 from tokenmill.encoding.tokenizer import Tokenizer
 
-BATCHES = (32, 64, 100, 1000)
+Run = dict[str, float]
+BATCH_BYTES = 256 << 10
 LOOP_BYTES = 2_000_000  # of the text for the loops, which are slow; they are compared per byte
 LEAST_BYTES = 1_000_000  # of a kind of text, for a table of its own
-SAMPLE_BYTES = 16_000_000  # a build chooses its engine on this much
 KINDS = {"mostly ASCII": (0.0, 0.05), "CJK-heavy": (0.15, 1.0)}
 
 
 def measure_engines(specs: list[str], texts: Iterable[str], size: int, rounds: int) -> list[Result]:
-    """For each tokenizer and kind of text: the speed of each method, and whether `auto` chose well."""
+    """For each tokenizer and kind of text: the speed of each method, and the choice of `auto`."""
     results = []
     for kind, documents in _sorted_by_kind(texts, size).items():
         for spec in specs:
@@ -52,33 +53,26 @@ def _table(result: Result) -> str:
             f"{row['tokens_per_second']:>14,.0f}{row['mb_per_second']:>9.3g}{row['speedup']:>9.1f}x"
         )
     lines += [f"{verdict['engine']:<34}{verdict['why']}" for verdict in result["refused"]]
-    lines.append(f"auto: {result['auto']}, {result['auto_ratio']:.2f} of the fastest exact engine (bar: >= 0.9)")
+    lines.append(f"auto: {result['auto']}")
     return "\n".join(lines)
 
 
 def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> Result:
     definition = tokenizer.definition
-    choice = choose(definition, _first(texts, SAMPLE_BYTES))
-    guards = {verdict.engine: verdict.guard for verdict in choice.verdicts if verdict.agrees}
-    exact = list(guards)
+    choice = choose(definition)
     reference = definition.reference
-    best: dict[str, dict[str, float]] = {}
+    exact = [] if choice.engine == reference else [choice.engine]
+    best: dict[str, Run] = {}
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as name:
         folder = Path(name)
         definition.save(folder)
-        write_texts(folder / "all.arrow", texts)
-        write_texts(folder / "part.arrow", _first(texts, LOOP_BYTES))
         for turn in range(rounds):
-            for documents in (1, *BATCHES) if turn == 0 else ():
-                with Trial(reference, folder, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="") as trial:
-                    _keep(
-                        best, _loop_name(reference, documents), trial.time(folder / "part.arrow", documents=documents)
-                    )
-            for engine in exact:
-                with Trial(engine, folder) as trial:
-                    if guards[engine]:
-                        trial.ask(guard=guards[engine])
-                    _keep(best, engine, trial.time(folder / "all.arrow"))
+            for nbytes in (1, BATCH_BYTES) if turn == 0 else ():
+                with Examined(reference, threads=True) as engine:
+                    _keep(best, _loop_name(reference, nbytes), _run(engine, folder, _first(texts, LOOP_BYTES), nbytes))
+            for each in exact:
+                with Examined(each) as engine:
+                    _keep(best, each, _run(engine, folder, texts, engine_traits(each).best_batch_bytes, choice.guard))
     return {
         **_figures(best, exact, choice, reference),
         "bytes": sum(len(t.encode()) for t in texts),
@@ -86,7 +80,16 @@ def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> Result:
     }
 
 
-def _figures(best: dict[str, dict[str, float]], exact: list[str], choice: Choice, reference: str) -> Result:
+def _run(engine: Examined, folder: Path, texts: list[str], block_bytes: int, guard: Ranges = ()) -> Run:
+    """Encode texts in calls of so many bytes, at least one document each; the engine is loaded before."""
+    engine.ask(folder, texts[:1], guard=guard)
+    engine.answer()
+    engine.ask(folder, texts, block_bytes, guard=guard)
+    (ids, _), run = engine.timed()
+    return {**run, "tokens": len(ids), "documents": len(texts)}
+
+
+def _figures(best: dict[str, Run], exact: list[str], choice: Choice, reference: str) -> Result:
     loop = best[_loop_name(reference, 1)]
     base = loop["bytes"] / loop["wall"]
     rows = []
@@ -102,22 +105,20 @@ def _figures(best: dict[str, dict[str, float]], exact: list[str], choice: Choice
                 "speedup": run["bytes"] / seconds / base,
             }
         )
-    rates = {name: best[name]["bytes"] / best[name]["cpu"] for name in exact if name in best}
-    auto = rates.get(choice.engine, base)
+    refused = [each for each in (choice.proof,) if each is not None and not each.agrees]
     return {
         "rows": rows,
-        "refused": [{"engine": v.engine, "why": f"refused: {v.why}"} for v in choice.verdicts if not v.agrees],
+        "refused": [{"engine": each.engine, "why": f"refused: {each.why}"} for each in refused],
         "auto": choice.engine,
-        "auto_ratio": auto / max([auto, *rates.values()]),
     }
 
 
-def _loop_name(reference: str, documents: int) -> str:
-    return f"{reference}, one at a time" if documents == 1 else f"{reference}, batches of {documents}"
+def _loop_name(reference: str, nbytes: int) -> str:
+    return f"{reference}, one at a time" if nbytes == 1 else f"{reference}, batches of {nbytes >> 10} KB"
 
 
-def _keep(best: dict[str, dict[str, float]], method: str, run: dict[str, float]) -> None:
-    if run and (method not in best or run["cpu"] < best[method]["cpu"]):
+def _keep(best: dict[str, Run], method: str, run: Run) -> None:
+    if method not in best or run["cpu"] < best[method]["cpu"]:
         best[method] = run
 
 

@@ -1,11 +1,12 @@
-"""Compare every engine that tokenmill would use with the reference, on real tokenizers and real text.
+"""Compare the engine that tokenmill uses with the reference, on real tokenizers and real text.
 
     python scripts/conformance.py TOKENIZERS... [--corpus FILES...]
 
 TOKENIZERS are as for `tokenmill build -t`, or folders of tokenizer folders, such as scripts/real_tokenizers.py creates.
-Code comes from this Python installation, English and other languages from --corpus. For each tokenizer and each engine that
-passed its trial, all probes and documents are encoded with both policies for special tokens. Prints how many documents
-differ. Exit code 1 if any does, or if there are fewer than 12 tokenizers or not all four kinds.
+Code comes from this Python installation, English and other languages from --corpus. For each tokenizer with an engine that is
+proved, every character in every context of the proof, the texts of the proof and documents are encoded with both policies for
+special tokens. Prints how many documents differ. Exit code 1 if any does, or if there are fewer than 12 tokenizers or not all
+four kinds.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from benchmarks.corpus import corpus_texts
 
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.probes import probes
-from tokenmill.encoding.selection.verdicts import differing
+from tokenmill.encoding.selection import characters, suite
+from tokenmill.encoding.selection.examination import differing
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import TokenmillError
 
@@ -83,17 +84,19 @@ def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, i
     found: list[tuple[str, int, int]] = []
     for policy in ("parse", "text"):
         ready = load_tokenizer(tokenizer, special_tokens=policy)
-        suite = [*probes(ready.definition), *(text for documents in texts.values() for text in documents)]
-        values = text_array(suite)
+        known = [*map(chr, characters.domain())]
+        asked = [text for _, text in characters.questions(ready.definition, known, [])]
+        asked += [*suite.texts(ready.definition), *(text for documents in texts.values() for text in documents)]
+        values = text_array(asked)
         right = load_tokenizer(ready, engine="reference").encoder().run(values)
         if policy == "text":
             _check_no_special(ready, right[0])
-        engines = [verdict.engine for verdict in ready.choice.verdicts if verdict.agrees]
+        engines = [] if ready.runs_reference else [ready.engine]
         for engine in engines:
             ids = load_tokenizer(ready, engine=engine).encoder().run(values)
-            found.append((f"{engine} ({policy})", len(differing(right, ids)), len(suite)))
+            found.append((f"{engine} ({policy})", len(differing(right, ids)), len(asked)))
         if not engines:
-            found.append((f"reference alone: {ready.engine} ({policy})", 0, len(suite)))
+            found.append((f"reference alone: {ready.engine} ({policy})", 0, len(asked)))
     return _kind(tokenizer), found
 
 

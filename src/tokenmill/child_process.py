@@ -34,7 +34,6 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
-    "FASTOKENS_BPE_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
 GC_THRESHOLD = 100_000  # new objects between two collections, in processes of tokenmill's own

@@ -99,8 +99,8 @@ class SavingStream(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EngineTrial(Event):
-    """Engines are compared with the reference, because this tokenizer was never used for so much text. Done once."""
+class EngineProof(Event):
+    """An engine is compared with the reference, because this tokenizer was never used for so much text. Done once."""
 
     tokenizer: str
     seconds: float  # that it takes, about
@@ -185,6 +185,7 @@ class ShardDone(Event):
     text_bytes: int  # bytes of text encoded; pieces copied from another shard do not count
     source_bytes: int  # bytes of input read, likewise
     quarantined: int  # documents left out
+    by_reference: int = 0  # documents that the engine has left to the reference
     reasons: dict[str, int] = field(default_factory=dict)  # documents left out, by reason
     pid: int  # the process that made it
     seconds: StageSeconds  # by stage: read, parse, encode, write, sync
@@ -288,6 +289,7 @@ class Finished(Event):
     failed_files: int
     special_documents: int  # documents whose text holds a special token
     special_tokens: str  # what special tokens in the text became: "parse", "text" or "error"
+    by_reference: int  # documents that the engine has left to the reference tokenizer in this run
     spot_checked: int  # documents compared with the reference tokenizer
     spot_check_seconds: float  # CPU time of that
     fingerprint: str

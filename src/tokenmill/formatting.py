@@ -106,7 +106,7 @@ def size_in_bytes(size: str | int) -> int:
 
 def in_short(proof: str) -> str:
     """The beginning of the proof of an engine, which says the most."""
-    return proof.partition(";")[0].partition(", but for")[0]
+    return proof.partition(";")[0].partition(":")[0]
 
 
 def first_names(names: Iterable[str], most: int = 3) -> str:

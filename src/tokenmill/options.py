@@ -30,8 +30,6 @@ Engine = Literal[
     "auto",
     "reference",
     "gigatoken",
-    "fastokens",
-    "tokie",
     "tokenizers",
     "tiktoken",
     "sentencepiece",

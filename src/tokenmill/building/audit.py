@@ -15,11 +15,12 @@ from tokenmill.building.repair import original_plan
 from tokenmill.building.task_rows import blocks, good_rows
 from tokenmill.documents import text_bytes
 from tokenmill.encoding.encoder import WHOLE_BYTES
-from tokenmill.encoding.selection.verdicts import Difference
+from tokenmill.encoding.engines import ENGINES, engine_version
+from tokenmill.encoding.selection.examination import Difference
 from tokenmill.errors import StoreError
 from tokenmill.formatting import some
 from tokenmill.reading import Source
-from tokenmill.store.manifest import read_manifest
+from tokenmill.store.manifest import Manifest, read_manifest
 from tokenmill.store.shard import Damage, read_receipt
 from tokenmill.store.store import Store
 
@@ -51,8 +52,20 @@ def reencode(folder: Path, count: int) -> tuple[int, list[Damage]]:
             if expected != stored:
                 file, row = store.locate(document)
                 difference = Difference("", expected, stored)
-                differences.append(Damage(f"{file}, row {row}", f"differs from the reference, {difference}", task.id))
+                differences.append(
+                    Damage(f"{file}, row {row}", f"differs from {reference_of(manifest)}, {difference}", task.id)
+                )
     return checked, differences
+
+
+def reference_of(manifest: Manifest) -> str:
+    """The reference that is installed, in words; and the one that the store was built with, if that is another."""
+    name = manifest.tokenizer.get("reference", "the reference")  # an imported store has none
+    installed = engine_version(name) if name in ENGINES else ""
+    built_with = manifest.tokenizer.get("reference_version", installed)
+    return f"{name} {installed}".strip() + (
+        f" (the store was built with {built_with})" if built_with != installed else ""
+    )
 
 
 def _sample(documents: list[int], count: int) -> Iterator[tuple[int, set[int]]]:

@@ -9,10 +9,8 @@ from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.executors.base import Executor
 from tokenmill.building.machine import release_memory
 from tokenmill.building.publish import tokenizer_facts
-from tokenmill.building.reporting import announce_trial
-from tokenmill.building.task_rows import corpus_key, corpus_sample
+from tokenmill.building.reporting import announce_proof
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import MismatchError, TokenmillError
 from tokenmill.events import Listener
@@ -20,8 +18,6 @@ from tokenmill.option_types import option_name
 from tokenmill.store.columns import columns_with
 from tokenmill.store.manifest import Manifest
 
-TRIAL_SAMPLE_BYTES = 2 << 20  # of the corpus, to compare engines with the reference
-RACE_SAMPLE_BYTES = 16 << 20  # and to find out how fast they are
 MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are counted
 
 
@@ -41,14 +37,11 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
     if plan.limit is not None:
         return tokenizer.for_corpus(0)
 
-    def sample() -> list[str]:
-        if plan.resolved.memory is not None:
-            executor.stop()  # the trial needs the memory of the workers; they start again afterwards
-        return corpus_sample(plan.tasks, plan.source, RACE_SAMPLE_BYTES if weight >= RACE_BYTES else TRIAL_SAMPLE_BYTES)
-
-    is_tried = announce_trial(tokenizer, weight, emit)
-    chosen = tokenizer.for_corpus(weight, corpus_key(plan.tasks), sample, executor.processes)
-    if is_tried:
+    is_proved_now = announce_proof(tokenizer, weight, emit)
+    if is_proved_now and plan.resolved.memory is not None:
+        executor.stop()  # the proof needs the memory of the workers; they start again afterwards
+    chosen = tokenizer.for_corpus(weight, executor.processes)
+    if is_proved_now:
         release_memory()
     return chosen
 

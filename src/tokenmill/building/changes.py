@@ -13,7 +13,7 @@ from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.machine import usable_cores
 from tokenmill.building.source_index import SourceIndex
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.selection.choosing import REFERENCE_RATE, trial_seconds
+from tokenmill.encoding.selection.choosing import proof_seconds, reference_rate
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.formatting import first_names, human, human_time, some
 from tokenmill.reading import Source
@@ -125,10 +125,10 @@ def _seconds(plan: BuildPlan, nbytes: int) -> float:
     tokenizer = plan.tokenizer
     measured = read_cached(_speed_path(tokenizer))
     speed = measured["speed"] if measured is not None else DEFAULT_SPEED * usable_cores()
-    if tokenizer.needs_trial(plan.weight):
-        return trial_seconds(tokenizer.definition) + nbytes / speed
+    if tokenizer.needs_proof(plan.weight):
+        return proof_seconds(tokenizer.definition) + nbytes / speed
     if tokenizer.leaves_to_reference(plan.weight):
-        speed = REFERENCE_RATE
+        speed = reference_rate(tokenizer.definition)
     return nbytes / speed
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import xxhash
 
 from tokenmill.documents import BLANK
+from tokenmill.encoding.engines import engine_version
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, StoreError
 from tokenmill.io import disk
@@ -153,6 +154,8 @@ def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> d
         "engine": tokenizer.engine,
         "engine_version": tokenizer.engine_version,
         "proof": tokenizer.proof,
+        "reference": tokenizer.definition.reference,
+        "reference_version": engine_version(tokenizer.definition.reference),
         "eos_id": eos,
         "bos_id": bos,
         "eos_token": tokenizer.token_name(eos),

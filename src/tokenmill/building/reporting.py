@@ -23,7 +23,7 @@ from pathlib import Path
 from tokenmill import events
 from tokenmill.building.progress import FINAL, Aggregator
 from tokenmill.building.terminal import MODES, Terminal, message
-from tokenmill.encoding.selection.choosing import trial_seconds
+from tokenmill.encoding.selection.choosing import proof_seconds
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.events import Event, Listener
@@ -207,9 +207,9 @@ def warn_of_large_document(source: Source, emit: Listener) -> None:
         )
 
 
-def announce_trial(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> bool:
-    """Emit that engines are compared before this much text is encoded, if they are: it takes some seconds."""
-    is_needed = tokenizer.needs_trial(text_bytes)
+def announce_proof(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> bool:
+    """Emit that an engine is proved before this much text is encoded, if one is: it takes a second or more."""
+    is_needed = tokenizer.needs_proof(text_bytes)
     if is_needed:
-        emit(events.EngineTrial(tokenizer=tokenizer.name, seconds=trial_seconds(tokenizer.definition)))
+        emit(events.EngineProof(tokenizer=tokenizer.name, seconds=proof_seconds(tokenizer.definition)))
     return is_needed

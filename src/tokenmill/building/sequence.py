@@ -31,7 +31,7 @@ from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import locate
 from tokenmill.child_process import end_idle_children
 from tokenmill.documents import BLANK
-from tokenmill.encoding.selection.verdicts import refuse
+from tokenmill.encoding.selection.proof import refuse
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import BuildError, DifferenceError, StoreError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, SliceDone, Started, UpToDate
@@ -57,6 +57,8 @@ class Results:
     shards: dict[str, str] = field(default_factory=dict)  # task id -> name of its shard, where that is another
     failures: Failures = field(default_factory=dict)
     spot_check: SpotCheck | None = None
+    encoded: int = 0  # documents
+    by_reference: int = 0  # of these, those that the engine has left to the reference
 
     def shard_ids(self) -> list[str]:
         return [self.shards.get(task.id, task.id) for task in self.tasks]
@@ -222,11 +224,15 @@ def _carry_out(
         )
     _add_untried_failures(plan, results, emit)
     failed = results.failed_files()
+    if results.spot_check is not None:
+        spot_checked = results.spot_check.checked
+        counts = {"encoded": results.encoded, "by_reference": results.by_reference, "spot_checked": spot_checked}
+        manifest.tokenizer["last_run"] = counts
     manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)
     seconds = time.monotonic() - began
     new_bytes = _new_bytes(plan) + (streams.nbytes if streams is not None else 0)
     record_speed(tokenizer, new_bytes, seconds - setup_seconds)
-    finished = _finished_event(plan, manifest, results.spot_check)
+    finished = _finished_event(plan, manifest, results)
     emit(replace(finished, source_bytes=new_bytes, seconds=seconds, setup_seconds=setup_seconds))
     return Store(plan.folder, manifest)
 
@@ -258,6 +264,8 @@ def _run_tasks(
         assert result.shard is not None
         plan.fetch_receipt(result.shard.id)
         results.shards[task.id] = result.shard.id
+        results.encoded += result.shard.documents
+        results.by_reference += result.shard.by_reference
         if streams is not None:
             streams.done(task)
         for piece, content in zip(task.pieces, result.contents, strict=True):
@@ -406,7 +414,8 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
     )
 
 
-def _finished_event(plan: BuildPlan, manifest: Manifest, spot_check: SpotCheck | None) -> Finished:
+def _finished_event(plan: BuildPlan, manifest: Manifest, results: Results) -> Finished:
+    spot_check = results.spot_check
     return Finished(
         seconds=0.0,
         setup_seconds=0.0,
@@ -417,6 +426,7 @@ def _finished_event(plan: BuildPlan, manifest: Manifest, spot_check: SpotCheck |
         failed_files=len(manifest.failed),
         special_documents=manifest.special_documents,
         special_tokens=plan.tokenizer.definition.special_tokens,
+        by_reference=results.by_reference,
         spot_checked=spot_check.checked if spot_check else 0,
         spot_check_seconds=round(spot_check.seconds, 4) if spot_check else 0.0,
         fingerprint=manifest.fingerprint,

@@ -11,7 +11,7 @@ from tokenmill.building.document_sampler import Sample
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import Encoder
-from tokenmill.encoding.selection.verdicts import Difference
+from tokenmill.encoding.selection.examination import Difference
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import DifferenceError
 from tokenmill.option_types import option_name

@@ -86,6 +86,7 @@ class EncodedTask:
     failed: list[dict[str, str]]  # files that could not be read, and why
     done: TaskAdvanced
     clock: StageClock
+    by_reference: int  # documents that the engine has left to the reference
 
     def quarantined(self) -> dict[str, int]:
         """How many documents were left out, by reason. Blank rows do not count."""
@@ -171,6 +172,7 @@ class TaskRunner:
             text_bytes=encoded.done.text_bytes,
             source_bytes=encoded.done.source_bytes,
             quarantined=sum(reasons.values()),
+            by_reference=encoded.by_reference,
             reasons=reasons,
             pid=os.getpid(),
             seconds=encoded.clock.totals(sync=time.perf_counter() - began),
@@ -183,7 +185,7 @@ def encode_task(
     task: Task, source: Source, encoder: Encoder, shards: Path, options: TaskOptions | None = None
 ) -> EncodedTask:
     """Read, encode and write a task; `commit` of the result makes it durable. An error leaves no file behind."""
-    options, clock = options or TaskOptions(), StageClock()
+    options, clock, by_reference = options or TaskOptions(), StageClock(), encoder.left_to_reference
     writer = ShardWriter(shards, task.id, encoder.dtype)
     try:
         run = TaskRun(task, source, encoder, writer, options, clock)
@@ -195,7 +197,8 @@ def encode_task(
             run = TaskRun(task, source, encoder, writer, options, clock)
             assert task.limit is not None
             facts = {**run.run(replace(task.limit, documents=enough.documents, tokens=None)), "stopped": True}
-        return EncodedTask(task, writer, facts, run.contents, run.failed, run.progress.report(), clock)
+        by_reference = encoder.left_to_reference - by_reference
+        return EncodedTask(task, writer, facts, run.contents, run.failed, run.progress.report(), clock, by_reference)
     except BaseException:
         writer.discard()
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import queue
 import sys
 import threading
@@ -16,8 +15,6 @@ from tokenmill.errors import InputError, UnreachableError
 from tokenmill.reading import Piece, Source, read_piece, rows_before
 
 READ_AHEAD_PATIENCE = 0.2  # seconds between two looks whether the blocks are still wanted
-CORPUS_SAMPLE_PIECES = 8
-CORPUS_SAMPLE_BLOCK = 1 << 20
 
 
 class Block(NamedTuple):
@@ -43,37 +40,6 @@ def blocks(task: Task, source: Source) -> Iterator[Block]:
                 row += texts.rows
         except InputError:
             continue
-
-
-def corpus_sample(tasks: list[Task], source: Source, nbytes: int) -> list[str]:
-    """About so many bytes of documents from all over a corpus, to compare engines on. Reads the head of a few pieces."""
-    pieces = [piece for task in tasks for piece in task.pieces]
-    count = min(len(pieces), CORPUS_SAMPLE_PIECES)
-    texts: list[str] = []
-    for i in range(count):
-        with suppress(InputError):
-            texts += _head_of_piece(pieces[i * len(pieces) // count], source, nbytes // count)
-    return texts
-
-
-def _head_of_piece(piece: Piece, source: Source, nbytes: int) -> list[str]:
-    """The first documents of a piece, without huge ones: one of those would fill the sample, and take an engine a minute."""
-    documents: list[str] = []
-    size = 0
-    for texts in safely(piece, read_piece(piece, source, CORPUS_SAMPLE_BLOCK)):
-        if texts.unfinished:
-            break
-        short = [text for text in texts.values.to_pylist() if len(text) <= CORPUS_SAMPLE_BLOCK]
-        documents += short
-        size += sum(map(len, short))
-        if size >= nbytes:
-            break
-    return documents
-
-
-def corpus_key(tasks: list[Task]) -> str:
-    """A digest that stands for a corpus: that of its task ids."""
-    return hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:32]
 
 
 def locate(task: Task, source: Source, number: int) -> str:

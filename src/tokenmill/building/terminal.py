@@ -260,6 +260,8 @@ def _proofs(event: events.Finished) -> str:
     checked = (
         f"\nspot check: {some(event.spot_checked, 'document')} equal to the reference" if event.spot_checked else ""
     )
+    if event.by_reference:
+        checked += f"\nleft to the reference: {some(event.by_reference, 'document')}"
     return f"{checked}\nfingerprint: {event.fingerprint}"
 
 
@@ -272,8 +274,8 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
     events.Explained: lambda event: "; ".join(event.reasons),
     events.LargeDocument: lambda event: f"warning: {event.message}",
     events.SavingStream: lambda event: f"reading {_stream(event.stream)} to disk: {human(event.bytes)}",
-    events.EngineTrial: lambda event: (
-        f"first use of {event.tokenizer}: comparing fast engines with its reference, about {human_time(event.seconds)}, once"
+    events.EngineProof: lambda event: (
+        f"first use of {event.tokenizer}: comparing the fast engine with its reference, about {human_time(event.seconds)}, once"
     ),
     events.Comparing: lambda event: f"reading {some(event.files, 'file')}, {human(event.bytes)}, to find what changed",
     events.Downloading: lambda event: (

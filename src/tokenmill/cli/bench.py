@@ -72,7 +72,9 @@ def _bench(options: argparse.Namespace) -> int:
         "rounds": options.rounds,
         "chosen": choice.engine,
         "methods": method_rows(methods, text),
-        "refused": [{"engine": each.engine, "why": each.why} for each in choice.verdicts if not each.agrees],
+        "refused": [
+            {"engine": each.engine, "why": each.why} for each in (choice.proof,) if each is not None and not each.agrees
+        ],
     }
     print_result(result, bench_table(result), as_json=options.json)
     if options.plot is not None:

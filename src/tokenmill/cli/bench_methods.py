@@ -16,18 +16,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.child_process import ChildDied
 from tokenmill.cli.bench_text import BenchText
-from tokenmill.errors import StoreError
+from tokenmill.encoding.engines import engine_traits
+from tokenmill.errors import StoreError, TokenmillError
 from tokenmill.formatting import some
 
 if TYPE_CHECKING:
-    from tokenmill.encoding.selection.verdicts import Choice, Encoded
+    from tokenmill.encoding.selection.choosing import Choice
+    from tokenmill.encoding.selection.examination import Encoded, Examined
     from tokenmill.encoding.tokenizer import Tokenizer
 
 SECONDS = 2.5  # that one run of a method may take, about; a slower one runs on a part of the text
 PROBE_BYTES = 500_000  # of text, from which the speed of a method is estimated
-SAMPLE_BYTES = 4_000_000  # of text, on which engines are compared before any is measured
-IN_PARALLEL = {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": ""}
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Method:
     name: str
     engine: str = ""  # without one, it is a build
     guard: Any = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    threads: bool = False  # it may use all cores
     workers: int = 0
     part: range = range(0)
     best: dict[str, float] = field(default_factory=dict)
@@ -67,14 +68,18 @@ class Digests:
 def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) -> tuple[list[Method], Choice]:
     """All methods with their best times, slowest first as they are listed, and what is known about the engines."""
     from tokenmill.building.machine import usable_cores
-    from tokenmill.encoding.selection.choosing import choose
+    from tokenmill.encoding.engines.gpu import GpuEngine
+    from tokenmill.encoding.selection.choosing import choose, remember_rates
 
-    _say("comparing every engine with the reference")
-    sample = [text.texts[number] for number in text.part(SAMPLE_BYTES)]
-    choice = choose(tokenizer.definition, sample)
-    tokenizer.definition.save(folder)
+    definition = tokenizer.definition
+    _say("comparing the fast engine with the reference")
+    choice = choose(definition)
+    proved = [choice] if choice.engine != definition.reference else []
+    if GpuEngine.is_installed() and not GpuEngine.refusal(definition):
+        proved.append(choose(definition, GpuEngine.name))
+    definition.save(folder)
     text.save(folder / "text.jsonl")
-    methods = list_methods(tokenizer.definition.reference, choice, usable_cores())
+    methods = list_methods(definition.reference, proved, usable_cores())
     digests = Digests()
     for turn in range(rounds):
         for method in (method for method in methods if not method.failed):
@@ -83,60 +88,55 @@ def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) ->
                 _run_engine(method, text, folder, digests)
             else:
                 _run_build(method, text, tokenizer, folder, digests)
+    remember_rates(definition, {each.engine: _rate(each, text) for each in methods if each.engine and each.best})
     return methods, choice
 
 
-def list_methods(reference: str, choice: Choice, cores: int) -> list[Method]:
+def list_methods(reference: str, proved: list[Choice], cores: int) -> list[Method]:
     """The methods in the order of the table."""
     methods = [Method(f"{reference}, one document at a time", reference)]
     if reference == "tokenizers":
-        methods.append(Method(f"tokenizers, encode_batch, {some(cores, 'core')}", reference, environment=IN_PARALLEL))
-    for verdict in reversed(choice.verdicts):
-        if verdict.agrees:
-            methods.append(Method(f"{verdict.engine}, one process", verdict.engine, verdict.guard))
+        methods.append(Method(f"tokenizers, encode_batch, {some(cores, 'core')}", reference, threads=True))
+    methods += [Method(f"{each.engine}, one process", each.engine, each.guard) for each in proved]
     methods += [Method(f"tokenmill build, {some(count, 'worker')}", workers=count) for count in sorted({1, cores})]
     return methods
 
 
+def _rate(method: Method, text: BenchText) -> float:
+    return sum(text.sizes[number] for number in method.part) / max(method.best["seconds"], 1e-9)
+
+
 def _run_engine(method: Method, text: BenchText, folder: Path, digests: Digests) -> None:
     """Time an engine in a process of its own, and compare its ids."""
-    from tokenmill.encoding.selection.trial import Trial
+    from tokenmill.encoding.selection.examination import Examined
 
-    if not method.part:
-        method.part = _part_in_time(method, text, folder)
-    with Trial(method.engine, folder, **method.environment) as trial:
-        if method.guard:
-            trial.ask(guard=method.guard)
-        found = trial.time_and_encode(_texts_file(text, method.part, folder))
-    if isinstance(found, str):
-        method.failed = found
-        return
-    run, encoded = found
-    _keep(method, run["wall"], int(run["tokens"]))
+    with Examined(method.engine, threads=method.threads) as engine:
+        try:
+            _encode(engine, method, text, folder, text.part(1))  # loads it
+            method.part = method.part or _part_in_time(engine, method, text, folder)
+            encoded, run = _encode(engine, method, text, folder, method.part)
+        except (ChildDied, OSError, RuntimeError, TokenmillError) as error:
+            method.failed = f"cannot run it: {error}"
+            return
+    _keep(method, run["wall"], len(encoded[0]))
     digests.compare(method, _documents(encoded))
 
 
-def _part_in_time(method: Method, text: BenchText, folder: Path) -> range:
+def _part_in_time(engine: Examined, method: Method, text: BenchText, folder: Path) -> range:
     """As much of the text as the engine encodes in `SECONDS`, about; found out with a small part."""
-    from tokenmill.encoding.selection.trial import Trial
-
     probe = text.part(PROBE_BYTES)
     if probe.step == 1:
         return probe
-    with Trial(method.engine, folder, **method.environment) as trial:
-        run = trial.time(_texts_file(text, probe, folder))
-    rate = run["bytes"] / max(run["wall"], 1e-9) if run else 0.0
-    return text.part(max(rate * SECONDS, PROBE_BYTES))
+    _, run = _encode(engine, method, text, folder, probe)
+    return text.part(max(run["bytes"] / max(run["wall"], 1e-9) * SECONDS, PROBE_BYTES))
 
 
-def _texts_file(text: BenchText, part: range, folder: Path) -> Path:
-    """The texts of a part as a file that trials read."""
-    from tokenmill.encoding.selection.trial import write_texts
-
-    path = folder / f"every-{part.step}.arrow"
-    if not path.exists():
-        write_texts(path, [text.texts[number] for number in part])
-    return path
+def _encode(
+    engine: Examined, method: Method, text: BenchText, folder: Path, part: range
+) -> tuple[Encoded, dict[str, float]]:
+    texts = [text.texts[number] for number in part]
+    engine.ask(folder, texts, engine_traits(method.engine).best_batch_bytes, guard=method.guard)
+    return engine.timed()
 
 
 def _documents(encoded: Encoded) -> Iterable[Any]:

@@ -77,18 +77,21 @@ def _remaining(store: str, folder: Path, damages: list[Any]) -> list[Any]:
 
 def _reencode(options: argparse.Namespace, folder: Path) -> tuple[int, list[Any]]:
     """The number of documents that were compared with the reference, and what differs."""
-    from tokenmill.building.audit import reencode
+    from tokenmill.building.audit import reencode, reference_of
+    from tokenmill.store.manifest import read_manifest
 
     reencoded, damages = reencode(folder, options.reencode)
     if damages and options.repair:
+        reference = reference_of(read_manifest(folder))
         raise StoreError(
-            f"{options.store}: the reference gives other ids for {len(damages):,} of {some(reencoded, 'document')},"
+            f"{options.store}: {reference} gives other ids for {len(damages):,} of {some(reencoded, 'document')},"
             " and a repair would use the same engine; build it again with --force --engine reference"
         )
     return reencoded, damages
 
 
 def _print_report(store: str, folder: Path, damages: list[Any], *, repaired: bool, reencoded: int) -> None:
+    from tokenmill.building.audit import reference_of
     from tokenmill.store.manifest import read_manifest
 
     for damage in damages:
@@ -97,8 +100,9 @@ def _print_report(store: str, folder: Path, damages: list[Any], *, repaired: boo
         if not repaired:
             print(f"tokenmill verify {store} --repair builds damaged shards again from their source", file=sys.stderr)
         return
-    again = f", and the reference gives the same ids for {some(reencoded, 'document')}" if reencoded else ""
+    manifest = read_manifest(folder)
+    again = f", and {reference_of(manifest)} gives the same ids for {some(reencoded, 'document')}" if reencoded else ""
     print(printable(f"{store}: all checksums match{again}"))
-    failed = len(read_manifest(folder).failed)
+    failed = len(manifest.failed)
     if failed:
         print(f"not complete: {some(failed, 'input file')} failed; build again to retry", file=sys.stderr)

@@ -17,6 +17,7 @@ from tokenmill.errors import UsageError
 from tokenmill.option_calls import suggests
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
+VERSION = 2  # of what is cached
 # Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
 _END_NAMES = (
     "<|endoftext|>",
@@ -83,6 +84,7 @@ def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
         facts["vocab_size"],
         facts["added"],
         tuple(facts["special_names"]),
+        frozenset(facts["produced_names"]),
         policy,
         engine,
         found.live,
@@ -103,7 +105,7 @@ def _with_usual_names(special: dict[str, str], added: dict[str, int]) -> dict[st
 def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     """What a tokenizer's files say, from the cache if the same content was parsed before."""
     key = hashlib.sha256(
-        f"{installed_version('tokenmill')} {installed_version('tokenizers')} {policy} {found.kind}".encode()
+        f"{VERSION} {installed_version('tokenmill')} {installed_version('tokenizers')} {policy} {found.kind}".encode()
     )
     contents = found.definition.contents() if found.definition is not None else found.files
     for name, content in sorted({**contents, "special": json.dumps(found.special, sort_keys=True).encode()}.items()):

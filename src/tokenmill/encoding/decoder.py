@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_level_bytes, steps, steps_before_model
 from tokenmill.errors import TokenizerError, UsageError
 
@@ -70,20 +71,15 @@ class Decoder:
             return self.bytes(ids, start, stop).decode("utf-8", "replace")
         first, part = id_range(ids, start, stop, self._table.size)
         self._table.check(part, first)
-        return str(self._reference.decode(part.tolist(), skip_special_tokens=False))
+        return self._reference.decode(part.tolist())
 
     @cached_property
     def _table(self) -> _Table:
         return _make_table(self._json)
 
     @cached_property
-    def _reference(self) -> Any:
-        import tokenizers
-
-        try:
-            return tokenizers.Tokenizer.from_str(self._json)
-        except Exception as error:  # tokenizers raises bare exceptions
-            raise TokenizerError(f"tokenizers cannot load the tokenizer to decode with: {str(error)[:200]}") from error
+    def _reference(self) -> HfTokenizer:
+        return HfTokenizer(self._json)
 
 
 class _Table:
@@ -192,6 +188,11 @@ def _make_table(tokenizer_json: str) -> _Table:
     return _Table(ordered, marked, exact=spelling is not None)
 
 
+def token_names(tokenizer_json: str) -> dict[int, str]:
+    """The tokens in the vocabulary of a tokenizer.json by id."""
+    return _vocabulary(json.loads(tokenizer_json)["model"]["vocab"])
+
+
 def _vocabulary(vocab: dict[str, int] | list[list[Any]]) -> dict[int, str]:
     """The tokens of a model by id. A list has them in the order of their ids, with scores."""
     if isinstance(vocab, dict):
@@ -203,12 +204,13 @@ def _literal_tokens(tokens: dict[int, str], added: dict[int, dict[str, Any]]) ->
     """The added tokens whose name is their text.
 
     An added token that is also in the model's vocabulary and is not special is produced from ordinary text: Gemma lists
-    its runs of marks among the added tokens. Such a token is read like any other token of the model.
+    its runs of marks among the added tokens. So is one that is a single character or byte of the model. Such a token is
+    read like any other token of the model.
     """
     return {
         number: token["content"]
         for number, token in added.items()
-        if token.get("special") or tokens.get(number) != token["content"]
+        if tokens.get(number) != token["content"] or (token.get("special") and len(token["content"]) > 1)
     }
 
 

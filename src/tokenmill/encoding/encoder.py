@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from tokenmill.encoding.engines import check_shape, make_engine
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct
 from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, cached_rules, last_cut
+from tokenmill.encoding.tokenizer_json import only_added_tokens, produced_names
 from tokenmill.errors import EncodingError
 from tokenmill.option_types import option_name
 
@@ -59,19 +61,20 @@ class Encoder:
         eos_id: int | None = None,
         special_ids: Sequence[int] = (),
         special_names: Sequence[str] = (),
+        produced_ids: Sequence[int] = (),
         guard: Sequence[Sequence[int]] = (),
         live: Any = None,
     ) -> None:
         self._definition, self._engine_name, self._guard, self._live = definition, engine_name, tuple(guard), live
         self.engine: Engine = self._make()
-        self._device_lost = ""
+        self._device_lost, self._left_to_reference = "", 0  # before the engine was last constructed
         self.vocab_size = vocab_size
         self.dtype = id_dtype(vocab_size)
         self.bos_id, self.eos_id = bos_id, eos_id
         self.special_tokens: _SpecialNames | _SpecialIds = (
             _SpecialNames(special_names)
             if definition.special_tokens == "text"
-            else _SpecialIds(special_ids, vocab_size)
+            else _SpecialIds(special_ids, vocab_size, produced_ids, definition)
         )
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
@@ -108,8 +111,13 @@ class Encoder:
 
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
-        self._device_lost = self.device_lost
+        self._device_lost, self._left_to_reference = self.device_lost, self.left_to_reference
         self.engine = self._make()
+
+    @property
+    def left_to_reference(self) -> int:
+        """How many documents the engine has left to the reference so far."""
+        return self._left_to_reference + self.engine.left_to_reference
 
     @property
     def device_lost(self) -> str:
@@ -199,21 +207,56 @@ class LongDocument:
 
 
 class _SpecialIds:
-    """Finds documents with special tokens by id. These are at the ends of a vocabulary, so min and max usually suffice."""
+    """Finds documents with special tokens by id. These are at the ends of a vocabulary, so min and max usually suffice.
+
+    An id that the model also produces, such as that of the unknown token, counts only if the text has the token's name.
+    """
 
     reach = 0
 
-    def __init__(self, ids: Sequence[int], vocab_size: int) -> None:
-        self._low = max((i for i in ids if i < vocab_size // 2), default=-1)
-        self._high = min((i for i in ids if i >= vocab_size // 2), default=vocab_size)
-        self._is_special = np.zeros(vocab_size, bool)
+    def __init__(self, ids: Sequence[int], vocab_size: int, produced: Sequence[int], definition: Definition) -> None:
+        self._low = max((i for i in (*ids, *produced) if i < vocab_size // 2), default=-1)
+        self._high = min((i for i in (*ids, *produced) if i >= vocab_size // 2), default=vocab_size)
+        self._is_special, self._is_produced = np.zeros((2, vocab_size), bool)
         self._is_special[list(ids)] = True
+        self._is_produced[list(produced)] = True
+        self._has_produced, self._definition = bool(produced), definition
 
     def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
         ids, offsets, largest = encoded
         if not len(ids) or (largest < self._high and (self._low < 0 or int(ids.min()) > self._low)):
             return np.empty(0, np.int64)
-        return distinct(np.searchsorted(offsets, np.flatnonzero(self._is_special[ids]), "right") - 1)
+        found = _documents_with(self._is_special, ids, offsets)
+        if not self._has_produced:
+            return found
+        maybe = np.setdiff1d(_documents_with(self._is_produced, ids, offsets), found)
+        return np.union1d(found, self._named.among(maybe, values, encoded)) if len(maybe) else found
+
+    @cached_property
+    def _named(self) -> _ProducedNames:
+        return _ProducedNames(self._definition)
+
+
+def _documents_with(is_wanted: npt.NDArray[np.bool_], ids: Ids, offsets: Offsets) -> Offsets:
+    return distinct(np.searchsorted(offsets, np.flatnonzero(is_wanted[ids]), "right") - 1)
+
+
+class _ProducedNames:
+    """Finds documents where the name of a special token is recognized that the model also produces for unknown text."""
+
+    def __init__(self, definition: Definition) -> None:
+        parsed = json.loads(definition.json or "{}")
+        names, added = produced_names(parsed), parsed["added_tokens"]
+        normalized = parsed["normalizer"] and any(t["normalized"] for t in added if t["content"] in names)
+        self._search = None if normalized else _SpecialNames(list(names))
+        self._matcher = make_engine("tokenizers", Definition(only_added_tokens(parsed)))
+        self._is_produced = np.array([token["content"] in names for token in added])
+
+    def among(self, documents: Offsets, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
+        if self._search is not None:
+            documents = np.intersect1d(documents, self._search.find(values, encoded))
+        ids, offsets = self._matcher.encode(values.take(documents))
+        return documents[_documents_with(self._is_produced, ids, offsets)]
 
 
 class _SpecialNames:

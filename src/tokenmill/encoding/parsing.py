@@ -14,7 +14,7 @@ from tokenmill.child_process import ChildDied, Children
 from tokenmill.encoding.engines import make_engine, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define
-from tokenmill.encoding.tokenizer_json import special_names
+from tokenmill.encoding.tokenizer_json import produced_names, special_names
 from tokenmill.errors import TokenizerError
 
 _children = Children("tokenmill.encoding.parsing_process")
@@ -42,9 +42,9 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     """The effective tokenizer.json, the reference, the vocabulary and the special tokens of a tokenizer."""
     definition = replace(define(found), special_tokens=policy)
     if definition.json is None:
-        vocabulary = make_reference(definition, found.live).vocabulary()
+        vocabulary, produced = make_reference(definition, found.live).vocabulary(), set[str]()
     else:
-        vocabulary = _vocabulary(definition.json)
+        vocabulary, produced = _vocabulary(definition.json, policy)
         if definition.reference not in ("tokenizers", "python"):
             make_engine(definition.reference, definition)  # may crash, and if so, here
     if not vocabulary.vocab_size:
@@ -55,12 +55,15 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         "special": {**definition.special, **found.special},
         "fingerprint": definition.fingerprint,
         **asdict(vocabulary),
+        "produced_names": sorted(produced),
     }
 
 
-def _vocabulary(tokenizer_json: str) -> Vocabulary:
+def _vocabulary(tokenizer_json: str, policy: str) -> tuple[Vocabulary, set[str]]:
+    """The vocabulary, and the special tokens that the model also produces for unknown text."""
     body = json.loads(tokenizer_json)
     added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
     tokens = body["model"]["vocab"]
     ids = tokens.values() if isinstance(tokens, dict) else range(len(tokens))
-    return Vocabulary(max([*ids, *added.values()], default=-1) + 1, added, special_names(body))
+    size = max([*ids, *added.values()], default=-1) + 1
+    return Vocabulary(size, added, special_names(body, policy)), produced_names(body)

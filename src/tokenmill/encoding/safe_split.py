@@ -21,10 +21,12 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, pairwise, product
 from typing import Any
 
-from tokenmill.encoding.tokenizer_json import steps_before_model
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
+from tokenmill.encoding.libraries import installed_version
+from tokenmill.encoding.tokenizer_json import byte_alphabet, steps_before_model
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 VERSION = 1  # of what is proved: rules in the cache hold for the version they were proved with
@@ -35,6 +37,8 @@ _LOCAL = frozenset({
     "Precompiled", "ByteLevel", "Split", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Punctuation",
     "Digits", "CharDelimiterSplit", "UnicodeScripts",
 })  # fmt: skip
+_STRIPPING = ("lstrip", "rstrip", "single_word")  # what lets an added token depend on its neighbours
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +56,24 @@ class Rule:
 
 def cached_rules(tokenizer_json: str) -> list[Rule]:
     """The rules proved for a tokenizer.json. To prove them takes a second and much memory, so they are cached."""
-    import tokenizers
-
-    key = hashlib.sha256(f"{VERSION} {tokenizers.__version__} {tokenizer_json}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{VERSION} {installed_version('tokenizers')} {tokenizer_json}".encode()).hexdigest()[:32]
     path = cache_folder() / "splits" / f"{key}.json"
     cached = read_cached(path)
     if cached is not None:
         return [Rule(space, drop) for space, drop in cached["rules"]]
-    rules = safe_rules(tokenizers.Tokenizer.from_str(tokenizer_json))
+    rules = safe_rules(tokenizer_json)
     write_cached(path, {"rules": [[rule.space, rule.drop] for rule in rules]})
     return rules
 
 
-def safe_rules(tokenizer: Any) -> list[Rule]:
-    """The rules proved for a `tokenizers.Tokenizer`, best first. Takes about a second."""
-    if not _is_local(tokenizer):
+def safe_rules(tokenizer_json: str) -> list[Rule]:
+    """The rules proved for a tokenizer.json, best first. Takes about a second."""
+    parsed = json.loads(tokenizer_json)
+    if not _is_local(parsed):
         return []
-    stripped = _spaces_stripped(tokenizer)
+    tokenizer, stripped = HfTokenizer(tokenizer_json), _spaces_stripped(parsed)
     rules = [Rule("\n", drop=False), Rule(" ", drop=False), Rule(" ", drop=True), Rule("\n", drop=True)]
-    return [r for r in rules if r.space not in stripped and not _may_span(tokenizer, r) and _holds(tokenizer, r)]
+    return [r for r in rules if r.space not in stripped and not _may_span(parsed, r) and _holds(tokenizer, r)]
 
 
 def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
@@ -87,32 +90,42 @@ def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
     return None
 
 
-def _may_span(tokenizer: Any, rule: Rule) -> bool:
+def _may_span(parsed: dict[str, Any], rule: Rule) -> bool:
     """Whether a token could span a split: it has a letter followed by what the white space is turned into.
 
-    The normalizer and the pre-tokenizer show what that is. If the pre-tokenizer splits right after the letters, no token
-    spans the split.
+    If the pre-tokenizer splits right after the letters, no token spans the split.
     """
-    text = f"qu{rule.space}T"
-    if tokenizer.normalizer is not None:
-        text = tokenizer.normalizer.normalize_str(text)
-    parts = [text]
-    if tokenizer.pre_tokenizer is not None:
-        parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-    for part in parts:
-        match = re.search("qu(.*)", part, re.IGNORECASE | re.DOTALL)
-        if match:
-            after = match.group(1)[:1]
-            if not after:
-                return False
-            spanning = re.compile("[A-Za-z]" + re.escape(after))
-            return after in "tT" or any(spanning.search(token) for token in tokenizer.get_vocab())
-    return True
+    after = _after_letters(parsed, f"qu{rule.space}T")
+    if not after:
+        return after is None
+    vocabulary = parsed["model"]["vocab"]
+    names = vocabulary if isinstance(vocabulary, dict) else (name for name, _ in vocabulary)
+    spanning = re.compile("[A-Za-z]" + re.escape(after))
+    added = (token["content"] for token in parsed.get("added_tokens") or ())
+    return after in "tT" or any(map(spanning.search, chain(names, added)))
 
 
-def _is_local(tokenizer: Any) -> bool:
+def _after_letters(parsed: dict[str, Any], text: str) -> str | None:
+    """What follows "qu" in a text after the steps before the model: "" if they split there, None if it cannot be told.
+
+    A model tells that merges "qu" with any character of the steps that comes next.
+    """
+    before = {key: parsed.get(key) for key in ("normalizer", "pre_tokenizer")}
+    known = sorted({*byte_alphabet(), *text, *"▁t", *json.dumps(before, ensure_ascii=False)})
+    names = [_UNKNOWN, *known, "qu", *(f"qu{character}" for character in known)]
+    merges = [["q", "u"], *(["qu", character] for character in known)]
+    model = {"type": "BPE", "unk_token": _UNKNOWN, "vocab": {name: i for i, name in enumerate(names)}, "merges": merges}
+    probe = json.dumps({"version": "1.0", "added_tokens": [], **before, "model": model})
+    (ids,) = HfTokenizer(probe).encode_each([text])
+    for token, following in pairwise([*(names[number] for number in ids), ""]):
+        if token.startswith("qu"):
+            return None if following == _UNKNOWN else token[2:]
+    return None
+
+
+def _is_local(parsed: dict[str, Any]) -> bool:
     """Whether the normalizer and the pre-tokenizer depend only on a character and its neighbours."""
-    before = steps_before_model(json.loads(tokenizer.to_str()))
+    before = steps_before_model(parsed)
     return all(step["type"] in _LOCAL and _is_local_pattern(step.get("pattern")) for step in before)
 
 
@@ -128,17 +141,17 @@ def _is_local_pattern(pattern: dict[str, str] | None) -> bool:
     return "(?<" not in regex and not re.search("[A-Za-z]", regex)
 
 
-def _spaces_stripped(tokenizer: Any) -> set[str]:
+def _spaces_stripped(parsed: dict[str, Any]) -> set[str]:
     """The white space that an added token could contain or strip at a split."""
     spaces = set()
-    for token in tokenizer.get_added_tokens_decoder().values():
-        spaces |= {space for space in " \n" if re.search("[A-Za-z]" + space, token.content)}
-        if re.search("^[A-Za-z]|[A-Za-z]$", token.content) and (token.lstrip or token.rstrip or token.single_word):
+    for token in parsed.get("added_tokens") or ():
+        spaces |= {space for space in " \n" if re.search("[A-Za-z]" + space, token["content"])}
+        if re.search("^[A-Za-z]|[A-Za-z]$", token["content"]) and any(map(token.get, _STRIPPING)):
             return {" ", "\n"}
     return spaces
 
 
-def _holds(tokenizer: Any, rule: Rule) -> bool:
+def _holds(tokenizer: HfTokenizer, rule: Rule) -> bool:
     """Check a rule in every context from the alphabet."""
     sides = ["", *_ALPHABET, *("".join(pair) for pair in product(_ALPHABET, repeat=2))]
     whole, first, second = [], [], []
@@ -150,10 +163,6 @@ def _holds(tokenizer: Any, rule: Rule) -> bool:
                 whole.append(head + rule.space + tail)
                 first.append(head)
                 second.append(tail if rule.drop else rule.space + tail)
-    expected = _encode(tokenizer, whole)
-    parts = zip(_encode(tokenizer, first), _encode(tokenizer, second), strict=True)
+    expected = tokenizer.encode_each(whole)
+    parts = zip(tokenizer.encode_each(first), tokenizer.encode_each(second), strict=True)
     return all(uncut == a + b for uncut, (a, b) in zip(expected, parts, strict=True))
-
-
-def _encode(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tokenmill.display import one_line, shown
 from tokenmill.documents import text_array
-from tokenmill.encoding.decoder import Decoder, id_range
+from tokenmill.encoding.decoder import Decoder, id_range, token_names
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
-from tokenmill.encoding.selection.choosing import choose, leaves_to_reference, needs_trial
+from tokenmill.encoding.selection.choosing import Choice, choose, leaves_to_reference, needs_proof
 from tokenmill.encoding.selection.slow_tokenizers import choose_slow
-from tokenmill.encoding.selection.verdicts import Choice
 from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.formatting import first_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -41,6 +40,7 @@ class Tokenizer:
     vocab_size: int  # one more than the largest id
     added: dict[str, int]  # the ids of added tokens, by name
     special_names: tuple[str, ...]  # the names of special tokens
+    produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
     special_tokens: str = "parse"  # what their names in a text become
     wanted: str = "auto"  # the engine that was asked for
     live: Any = field(default=None, compare=False)  # the object it came from, if that is needed
@@ -57,7 +57,7 @@ class Tokenizer:
 
     @cached_property
     def choice(self) -> Choice:
-        """The engine and the reason for it. The first time, the trials of a tokenizer take a few seconds."""
+        """The engine and the reason for it. The first time, the proof for a tokenizer takes a second or more."""
         try:
             if self.reference_traits.is_slow and self.wanted in ("auto", "reference", self.definition.reference):
                 return choose_slow(self.definition, self.live)
@@ -98,31 +98,20 @@ class Tokenizer:
         """Whether the chosen engine is the reference itself, so that its ids need no comparison."""
         return self.engine == self.definition.reference or self.traits.is_slow
 
-    def for_corpus(
-        self,
-        text_bytes: int,
-        key: str = "",
-        sample: Callable[[], Sequence[str]] | None = None,
-        processes: int | None = None,
-    ) -> Tokenizer:
-        """The same tokenizer with an engine for this much text. For a lot of it, the fastest and proved on a sample of it.
-
-        `key` identifies the corpus. If its race is cached, `sample` is not called. `processes` will encode it.
-        """
+    def for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
+        """The same tokenizer with an engine for this much text, which so many processes will encode."""
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self
         chosen = replace(self)
-        chosen.__dict__["choice"] = choose(
-            self.definition, sample, corpus_key=key, text_bytes=text_bytes, processes=processes
-        )
+        chosen.__dict__["choice"] = choose(self.definition, text_bytes=text_bytes, processes=processes)
         return chosen
 
-    def needs_trial(self, text_bytes: int) -> bool:
-        """Whether engines have to be tried before this much text is encoded, which takes some seconds."""
-        return self.wanted == "auto" and not self.reference_traits.is_slow and needs_trial(self.definition, text_bytes)
+    def needs_proof(self, text_bytes: int) -> bool:
+        """Whether an engine has to be proved before this much text is encoded, which takes a second or more."""
+        return self.wanted == "auto" and not self.reference_traits.is_slow and needs_proof(self.definition, text_bytes)
 
     def leaves_to_reference(self, text_bytes: int) -> bool:
-        """Whether the reference encodes this much text. Tries no engine."""
+        """Whether the reference encodes this much text. Proves no engine."""
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self.runs_reference
         return leaves_to_reference(self.definition, text_bytes)
@@ -139,8 +128,8 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> list[int]:
-        """The ids of the special tokens, except that of the unknown token, which ordinary text can produce."""
-        return sorted(self.added[name] for name in self.special_names)
+        """The ids of the special tokens, except those that the model also produces for unknown text."""
+        return sorted(self.added[name] for name in self.special_names if name not in self.produced_names)
 
     @overload
     def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]: ...
@@ -194,8 +183,7 @@ class Tokenizer:
             if number == token:
                 return name
         if self.definition.json is not None:
-            known: str | None = self._tokenizers.id_to_token(token)
-            return known
+            return self._names.get(token)
         return self._reference.decode_bytes([token]).decode("utf-8", "replace")
 
     def describe(self, token: int | None) -> str:
@@ -216,6 +204,7 @@ class Tokenizer:
             "eos_id": eos_id,
             "special_ids": self.special_ids,
             "special_names": list(self.special_names),
+            "produced_ids": sorted(self.added[name] for name in self.produced_names),
         }
 
     def resolve(self, which: str, wanted: str | int | None, *, required: bool = True) -> int | None:
@@ -254,8 +243,8 @@ class Tokenizer:
 
     def _token_id(self, name: str) -> int | None:
         token_id = self.added.get(name)
-        if token_id is None and self.definition.json is not None:
-            token_id = self._tokenizers.token_to_id(name)
+        if token_id is None:
+            token_id = next((number for number, known in self._names.items() if known == name), None)
         return token_id
 
     def _added_names(self) -> str:
@@ -267,10 +256,8 @@ class Tokenizer:
         return make_reference(self.definition, self.live)
 
     @cached_property
-    def _tokenizers(self) -> Any:
-        import tokenizers
-
-        return tokenizers.Tokenizer.from_str(self.definition.json)
+    def _names(self) -> dict[int, str]:
+        return {} if self.definition.json is None else token_names(self.definition.json)
 
     @cached_property
     def _decoder(self) -> Decoder | None:

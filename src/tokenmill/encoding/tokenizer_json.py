@@ -7,18 +7,17 @@ import json
 from functools import cache
 from typing import Any
 
+from tokenmill.encoding.hf_tokenizers import rewritten
 from tokenmill.errors import TokenizerError
 
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 def effective(path: str, raw: bytes) -> str:
-    """Remove truncation, padding, dropout and the post-processor; return the JSON as `tokenizers` writes it.
+    """Remove truncation, padding, dropout and the post-processor; return the JSON in canonical form.
 
     `path` is only used in error messages.
     """
-    import tokenizers
-
     if not raw.strip():
         raise TokenizerError(f"{path} is empty")
     if raw.startswith(b"\x1f\x8b"):
@@ -34,9 +33,9 @@ def effective(path: str, raw: bytes) -> str:
     if "dropout" in parsed["model"]:
         parsed["model"]["dropout"] = None
     try:
-        return str(tokenizers.Tokenizer.from_str(json.dumps(parsed)).to_str())
-    except Exception as error:  # tokenizers raises bare exceptions
-        raise TokenizerError(f"{path}: tokenizers cannot load it: {str(error)[:200]}") from error
+        return rewritten(json.dumps(parsed))
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}") from error
 
 
 def added_token(number: int, content: str, *, special: bool = False, normalized: bool = False) -> dict[str, Any]:
@@ -82,18 +81,43 @@ def byte_level_bytes(token: str) -> bytes:
 def vocabulary_texts(parsed: dict[str, Any]) -> list[str]:
     """Every token of the model's vocabulary as text."""
     tokens = parsed["model"]["vocab"]
-    names = list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens]
+    return texts_of(parsed, list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens])
+
+
+def texts_of(parsed: dict[str, Any], names: list[str]) -> list[str]:
+    """Tokens, or tokens joined, as text."""
     if '"ByteLevel"' in json.dumps([parsed["pre_tokenizer"], parsed["decoder"]]):
         names = [byte_level_bytes(name).decode(errors="ignore") for name in names]
     return [name.replace("▁", " ").removeprefix("##") for name in names]
 
 
-def special_names(parsed: dict[str, Any]) -> list[str]:
-    """The names of the special tokens, except those that a model produces for unknown text: the unknown token and bytes."""
-    produced = {_unknown_token(parsed["model"])}
-    if parsed["model"].get("byte_fallback"):
-        produced |= BYTE_TOKENS.keys()
-    return [t["content"] for t in parsed["added_tokens"] or () if t["special"] and t["content"] not in produced]
+def special_names(parsed: dict[str, Any], policy: str) -> list[str]:
+    """The names of the special tokens; for "text", without those that the model needs for a character or byte."""
+    names = [token["content"] for token in parsed["added_tokens"] or () if token["special"]]
+    needed = _needed(parsed, names) if policy == "text" else set()
+    return [name for name in names if name not in needed]
+
+
+def produced_names(parsed: dict[str, Any]) -> set[str]:
+    """The names of the special tokens that the model also produces for unknown text: the unknown token and bytes."""
+    produced = {_unknown_token(parsed["model"]), *_byte_tokens(parsed["model"])}
+    return {name for name in special_names(parsed, "parse") if name in produced}
+
+
+def _needed(parsed: dict[str, Any], names: list[str]) -> set[str]:
+    """The names that are characters or bytes of the model, which could not encode that text without them."""
+    model = parsed["model"]
+    known = model["vocab"] if isinstance(model["vocab"], dict) else {name for name, _ in model["vocab"]}
+    prefix, suffix = (model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix"))
+    bare = {name: name.removeprefix(prefix).removesuffix(suffix) or name for name in names if name in known}
+    single = {name for name, character in bare.items() if len(character) == 1}
+    if any(step["type"] == "ByteLevel" for step in steps_before_model(parsed)):
+        return {name for name in single if bare[name] in byte_alphabet()}
+    return single & {"▁"} if model.get("byte_fallback") else single  # other characters become bytes
+
+
+def _byte_tokens(model: dict[str, Any]) -> set[str]:
+    return set(BYTE_TOKENS) if model.get("byte_fallback") else set()
 
 
 def _unknown_token(model: dict[str, Any]) -> str | None:
@@ -107,38 +131,48 @@ def without_specials(body: str) -> str:
 
     Special tokens are removed from the added tokens. Those that are also in the model's vocabulary keep their ids under
     names that no text contains, because a model that looks up whole words would find them there. Merges from or to one
-    of them are removed. The unknown token stays: the model produces it, text does not. Added tokens that are not special
-    keep their ids.
+    of them are removed. What the model produces for unknown text, it still does. Added tokens that are not special keep
+    their ids.
     """
     parsed = json.loads(body)
-    model, special = parsed["model"], set(special_names(parsed))
+    model, special = parsed["model"], set(special_names(parsed, "text"))
     # A plain space rarely reaches a model: it has become a Ġ or a ▁, or words are split at it. If it does, the digest of
     # the tokenizer is still in no text.
     unreachable = f" %s {hashlib.sha256(body.encode()).hexdigest()[:32]} "
     parsed["added_tokens"] = [token for token in parsed["added_tokens"] if not token["special"]]
-    if isinstance(model["vocab"], dict):
-        _hide_in_dict(model, special, parsed["added_tokens"], unreachable)
-    else:
-        _hide_in_list(model, special, parsed["added_tokens"], unreachable)
-    return json.dumps(parsed, ensure_ascii=False)
-
-
-def _hide_in_dict(model: dict[str, Any], special: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
-    """Rename special tokens in a vocabulary of names and ids."""
-    vocabulary = model["vocab"].items()
-    model["vocab"] = {unreachable % name if name in special else name: number for name, number in vocabulary}
     if "merges" in model:
         prefix = len(model.get("continuing_subword_prefix") or "")
         model["merges"] = [[a, b] for a, b in model["merges"] if special.isdisjoint((a, b, a + b[prefix:]))]
+    hidden = special - _byte_tokens(model)
+    if model.get("unk_token") in hidden:
+        model["unk_token"] = unreachable % model["unk_token"]
+    if isinstance(model["vocab"], dict):
+        _hide_in_dict(model, hidden, parsed["added_tokens"], unreachable)
+    else:
+        _hide_in_list(model, hidden, parsed["added_tokens"], unreachable)
+    return json.dumps(parsed, ensure_ascii=False)
+
+
+def only_added_tokens(parsed: dict[str, Any]) -> str:
+    """A tokenizer.json that finds the same added tokens in a text and nothing else. Their ids are their positions."""
+    added = [{**token, "id": i} for i, token in enumerate(parsed["added_tokens"])]
+    found = {"added_tokens": added, "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    return json.dumps({**parsed, "pre_tokenizer": None, "post_processor": None, "decoder": None, **found})
+
+
+def _hide_in_dict(model: dict[str, Any], hidden: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
+    """Rename special tokens in a vocabulary of names and ids."""
+    vocabulary = model["vocab"].items()
+    model["vocab"] = {unreachable % name if name in hidden else name: number for name, number in vocabulary}
     for token in added:
         model["vocab"].setdefault(token["content"], token["id"])
 
 
-def _hide_in_list(model: dict[str, Any], special: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
+def _hide_in_list(model: dict[str, Any], hidden: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
     """Rename special tokens in a vocabulary of names and scores (Unigram), where the position is the id."""
     # The lowest score, and not less: the cost of an unknown character depends on the minimum.
     lowest = min((score for _, score in model["vocab"]), default=0.0)
-    entries = [[unreachable % name if name in special else name, score] for name, score in model["vocab"]]
+    entries = [[unreachable % name if name in hidden else name, score] for name, score in model["vocab"]]
     for token in sorted(added, key=lambda token: int(token["id"])):
         while len(entries) < token["id"]:
             entries.append([unreachable % len(entries), lowest])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
-from tokenmill.building.reporting import announce_trial, listener_for
+from tokenmill.building.reporting import announce_proof, listener_for
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
@@ -50,7 +50,7 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     check_fields(source)
     around = loaded.resolve("bos", options.bos), loaded.resolve("eos", options.eos)
     weight = sum(map(text_weight, source.files))
-    announce_trial(loaded, min(weight, sample_bytes), listener_for("auto"))
+    announce_proof(loaded, min(weight, sample_bytes), listener_for("auto"))
     loaded = loaded.for_corpus(min(weight, sample_bytes))
     if weight <= sample_bytes:
         encoded = EncodedSample(loaded, around)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from tokenmill.building.executors.worker_process import SMALL_BYTES
 from tokenmill.building.machine import PARENT_BYTES, share_out
 from tokenmill.building.request import SHARD_BYTES, SLOW_SHARD_BYTES
-from tokenmill.encoding.selection.choosing import RACE_BYTES
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import InputError
 from tokenmill.estimating.sampled import Stratum
@@ -19,7 +18,6 @@ from tokenmill.reading import Piece, Source, read_piece, text_weight
 from tokenmill.reading.codecs import reading
 
 START_SECONDS = 0.6  # processes, imports, the last fsync
-RACE_SECONDS = 2.0  # engines are compared on a sample of a corpus that was not built before
 WRITE_RATE = 5e8  # bytes of a store per second: checksums and writing
 WORKER_BASE = 100 << 20  # memory of a worker without an engine
 ENGINE_BASE = 60 << 20  # memory of an engine at least, plus
@@ -55,8 +53,6 @@ def build_cost(encoded: EncodedSample, tokenizer: Tokenizer, survey: Survey, tot
         work += stratum.nbytes * ratio * per_byte
         longest = max(longest, per_byte * _longest_task(stratum, ratio, shard_bytes))
     seconds = (0.0 if in_process else START_SECONDS) + encoded.load_seconds + max(work / workers, longest)
-    if tokenizer.wanted == "auto" and not is_slow and weight >= RACE_BYTES:
-        seconds += RACE_SECONDS
     json_bytes = len(tokenizer.definition.json or "")
     per_worker = min(memory_share, WORKER_BASE + max(encoded.memory_growth, ENGINE_BASE + ENGINE_TIMES * json_bytes))
     memory = per_worker if in_process else PARENT_BYTES + REFERENCE_TIMES * json_bytes + workers * per_worker

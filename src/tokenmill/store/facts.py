@@ -132,6 +132,14 @@ def info_table(facts: dict[str, Any], *, brief: bool = False) -> str:
     return "\n".join(f"{name:<{NAMES}}{value}" for name, value in info_rows(facts))
 
 
+def _last_run(counts: dict[str, int] | None) -> str:
+    """What the reference did in the last run that encoded anything."""
+    if not counts:
+        return ""
+    left, checked = counts["by_reference"], counts["spot_checked"]
+    return f"of {some(counts['encoded'], 'document')} encoded last, {left:,} left to the reference, {checked:,} compared with it"
+
+
 def _built(facts: dict[str, Any]) -> str:
     words = ("finished", facts.get("finished")), ("begun", facts.get("created"))
     return ", ".join(f"{word} {date}" for word, date in words if date)
@@ -170,6 +178,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             else "",
         ),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
+        ("", _last_run(tokenizer.get("last_run"))),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]

@@ -6,7 +6,7 @@ To test an engine, subclass `EngineContract` and override its class-scoped fixtu
         @pytest.fixture(scope="class")
         @classmethod
         def case(cls):
-            texts = [*probes(definition), *texts_with(special_names)]
+            texts = [*suite_texts(definition), *texts_with(special_names)]
             return EngineCase(lambda: MyEngine(definition), texts, [reference(text) for text in texts], vocab_size)
 """
 
@@ -22,9 +22,9 @@ import pyarrow as pa
 import pytest
 
 from tokenmill.encoding.engines.base import Engine, EngineTraits
-from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.selection.suite import texts as suite_texts
 
-__all__ = ["EngineCase", "EngineContract", "encode", "probes", "texts_with"]
+__all__ = ["EngineCase", "EngineContract", "encode", "suite_texts", "texts_with"]
 
 # Contexts for a special name: what a tokenizer may strip, merge or take for a part of it.
 _CONTEXTS = (

@@ -215,8 +215,8 @@ class History:
     def _waiting(self, run: Run, record: Record) -> None:
         self._note(run, record, f"waiting for process {record['process']}, which builds the same store")
 
-    def _engine_trial(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"first use of {record['tokenizer']}: engines are compared with its reference")
+    def _engine_proof(self, run: Run, record: Record) -> None:
+        self._note(run, record, f"first use of {record['tokenizer']}: the fast engine is compared with its reference")
 
     def _downloading(self, run: Run, record: Record) -> None:
         self._note(run, record, f"{record['files']:,} files of the Hub are copied while others are encoded")
@@ -257,7 +257,7 @@ _TAKERS = {
     "document_crashed": History._document_crashed,
     "large_document": History._large_document,
     "waiting": History._waiting,
-    "engine_trial": History._engine_trial,
+    "engine_proof": History._engine_proof,
     "downloading": History._downloading,
     "up_to_date": History._up_to_date,
     **dict.fromkeys(("finished", "stopped", "slice_done"), History._ended),

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, added_token
 from tokenmill.errors import TokenizerError
 
@@ -212,11 +213,9 @@ def _runs(model: _Model) -> list[int]:
 
 def _merges_reach_all(model: _Model, body: dict[str, Any]) -> bool:
     """Whether merges produce every piece from its characters. If not, looking up whole words would give other ids."""
-    from tokenizers import Tokenizer
-
-    bare = Tokenizer.from_str(json.dumps({"version": "1.0", "model": body}))
+    bare = HfTokenizer(json.dumps({"version": "1.0", "model": body}))
     names = [model.names[i] for i in model.of_type(_NORMAL)]
-    return all(len(encoding) == 1 for encoding in bare.encode_batch_fast(names, add_special_tokens=False))
+    return all(len(ids) == 1 for ids in bare.encode_each(names))
 
 
 def _quoted(text: str) -> str:

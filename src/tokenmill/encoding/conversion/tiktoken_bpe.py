@@ -201,7 +201,7 @@ def tokenizer_json(ranks: Ranks) -> str:
             "version": "1.0",
             "added_tokens": [added_token(number, name, special=True) for number, name in sorted(special.items())],
             "normalizer": None,
-            "pre_tokenizer": pre_tokenizer(ranks.name, ranks.pattern, ranks.ranks),
+            "pre_tokenizer": pre_tokenizer(ranks.pattern, ranks.ranks),
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": model,
         },

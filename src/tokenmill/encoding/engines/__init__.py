@@ -10,17 +10,18 @@ import numpy as np
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
-from tokenmill.encoding.engines.fast import BytesEngine, FastokensEngine, GigatokenEngine, TokieEngine
+from tokenmill.encoding.engines.fast import BytesEngine, GigatokenEngine
 from tokenmill.encoding.engines.gpu import CUPY, GpuEngine
 from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
 from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import EncodingError
 
-_FAST = (GigatokenEngine, FastokensEngine, TokieEngine)
 _REFERENCES = (TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine)
-# Engines that may be chosen by name. Where several are equally fast, the first one is used.
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (*_FAST, *_REFERENCES, BytesEngine, GpuEngine)}
+# Engines that may be chosen by name.
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine for engine in (GigatokenEngine, *_REFERENCES, BytesEngine, GpuEngine)
+}
 _ALL: dict[str, type[Engine]] = {**ENGINES, LiveEngine.name: LiveEngine}
 
 
@@ -32,9 +33,10 @@ def make_engine(name: str, definition: Definition, live: Any = None) -> Engine:
 
 
 def import_fast_engine() -> None:
-    """Import the library of the engine that is most often used, so that it is there when it is needed."""
+    """Import the libraries of the engine that is most often used, so that they are there when they are needed."""
     with suppress(ImportError):
-        import_module(_FAST[0].library)
+        for library in ("gigatoken", "awkward"):
+            import_module(library)
 
 
 def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:

@@ -63,6 +63,7 @@ class Engine(ABC):
     name: str
     library: str
     traits: EngineTraits = EngineTraits()
+    left_to_reference = 0  # documents so far that it has left to the reference
     device_lost: str = ""  # why it has lost the device it computes on, if it has; then the reference does its work
 
     @classmethod
@@ -125,7 +126,7 @@ def distinct(indices: Offsets) -> Offsets:
     return ordered[is_first]
 
 
-def flatten(documents: Iterable[list[int]]) -> tuple[Ids, Offsets]:
+def flatten(documents: Iterable[list[int] | Ids]) -> tuple[Ids, Offsets]:
     """Lists of ids in the form that `Engine.encode` returns."""
     arrays = [np.asarray(ids, np.uint32) for ids in documents]
     offsets = offsets_of([len(array) for array in arrays])

@@ -18,6 +18,7 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, interleaved, offsets_of
 from tokenmill.encoding.gpu.device_client import USUAL_ROOM, DeviceConnection, DeviceProblem
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom
+from tokenmill.encoding.hf_tokenizers import has_parts
 from tokenmill.encoding.libraries import installed_version
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class GpuEngine(Engine):
 
     name = "gpu"
     library = "cupy"
+    START_SECONDS = 3.0  # of the process that owns the device
     # What characters are is asked from `tokenizers` when the tables are made.
     traits = EngineTraits(device="cuda", best_batch_bytes=USUAL_ROOM, knows_unicode=False)
 
@@ -60,6 +62,10 @@ class GpuEngine(Engine):
     def can_run(cls, definition: Definition) -> bool:
         return not cls.refusal(definition)
 
+    @staticmethod
+    def is_installed() -> bool:
+        return any(map(installed_version, CUPY))
+
     @classmethod
     def refusal(cls, definition: Definition) -> str:
         """Why a tokenizer cannot be run on a GPU here; empty if it can. Starts the process that owns the GPU."""
@@ -68,8 +74,10 @@ class GpuEngine(Engine):
 
         if sys.platform != "linux":
             return "it runs on Linux only"
-        if not any(map(installed_version, CUPY)):
+        if not cls.is_installed():
             return "CuPy is not installed: pip install 'tokenmill[gpu]'"
+        if not has_parts():
+            return "it needs tokenizers below 1.0 for now: pip install 'tokenizers<1'"
         if definition.json is None:
             return "only tokenizers with a tokenizer.json run on a GPU"
         body = json.loads(definition.json)
@@ -161,6 +169,7 @@ class GpuEngine(Engine):
     def _by_reference(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         if self._reference is None:
             self._reference = self._make_reference()
+        self.left_to_reference += len(values)
         return self._reference.encode(values)
 
 

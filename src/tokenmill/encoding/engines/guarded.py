@@ -94,6 +94,7 @@ class GuardedEngine(Engine):
         self.name, self.traits = fast.name, fast.traits
         self._fast, self._make_reference = fast, reference
         self._reference: Engine | None = None
+        self._left = 0
         self._is_guarded = np.zeros(0x110000, bool)
         for low, high in ranges:
             self._is_guarded[low : high + 1] = True
@@ -108,10 +109,15 @@ class GuardedEngine(Engine):
             return self._fast.encode(values)
         if self._reference is None:
             self._reference = self._make_reference()
+        self._left += len(documents)
         is_guarded = np.zeros(len(values), bool)
         is_guarded[documents] = True
         fast = self._fast.encode(_take(values, np.flatnonzero(~is_guarded)))
         return interleaved(is_guarded, fast, self._reference.encode(_take(values, documents)))
+
+    @property
+    def left_to_reference(self) -> int:  # type: ignore[override]
+        return self._left + self._fast.left_to_reference
 
     @property
     def device_lost(self) -> str:  # type: ignore[override]

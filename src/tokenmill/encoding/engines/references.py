@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.libraries import import_library
 
 if TYPE_CHECKING:
@@ -15,27 +15,15 @@ if TYPE_CHECKING:
 
 
 class TokenizersEngine(Engine):
-    """`tokenizers`: runs every tokenizer.json and is the reference for it. A few MB/s; a Python string per document.
-
-    The thread pool of `tokenizers` is used only if TOKENIZERS_PARALLELISM is set. Otherwise a user's process that forks
-    after the pool was used would print a warning.
-    """
+    """`tokenizers`: runs every tokenizer.json and is the reference for it. A few MB/s; a Python string per document."""
 
     name = library = "tokenizers"
 
     def __init__(self, definition: Definition) -> None:
-        import tokenizers
-
-        self._tokenizer = tokenizers.Tokenizer.from_str(definition.engine_json)
-        self._in_batches = "TOKENIZERS_PARALLELISM" in os.environ
+        self._tokenizer = HfTokenizer(definition.engine_json)
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        texts = values.to_pylist()
-        if self._in_batches:
-            encodings = iter(self._tokenizer.encode_batch_fast(texts, add_special_tokens=False))
-        else:  # one after the other, because an encoding takes a hundred times the memory of its ids
-            encodings = (self._tokenizer.encode(text, add_special_tokens=False) for text in texts)
-        return flatten(encoding.ids for encoding in encodings)
+        return self._tokenizer.encode(values.to_pylist())
 
 
 class TiktokenEngine(ReferenceEngine):

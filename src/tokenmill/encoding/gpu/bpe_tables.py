@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.tokenizer_json import byte_alphabet, byte_level_bytes
 
 NO_ID = 0xFFFFFFFF
@@ -83,11 +84,9 @@ def model_refusal(model: dict[str, Any]) -> str:
 
 def _reached(tokenizer_json: dict[str, Any], names: list[str]) -> list[str]:
     """Those names of tokens that become that one token if they are merged."""
-    import tokenizers
-
     # Without added tokens and without a pre-tokenizer, the whole text is a pretoken.
     bare = {**tokenizer_json, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None}
     bare |= {"truncation": None, "padding": None, "decoder": None}
-    merged = tokenizers.Tokenizer.from_str(json.dumps(bare)).encode_batch_fast(names, add_special_tokens=False)
+    merged = HfTokenizer(json.dumps(bare)).encode_each(names)
     vocabulary = tokenizer_json["model"]["vocab"]
-    return [name for name, encoding in zip(names, merged, strict=True) if encoding.ids == [vocabulary[name]]]
+    return [name for name, ids in zip(names, merged, strict=True) if ids == [vocabulary[name]]]

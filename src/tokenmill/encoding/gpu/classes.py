@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.hf_tokenizers import parts
+
 Classes = npt.NDArray[np.uint8]
 
 # The low four bits: the class. 15 is left for the border of a document.
@@ -76,23 +78,21 @@ def _asked() -> npt.NDArray[np.int64]:
 def _classes_of(text: str) -> Classes:
     """The class of each character of a text. One question cuts the text where the class changes, the others are about the
     first character of each part."""
-    from tokenizers import Regex, pre_tokenizers
-
+    library = parts()
     any_of_them = "|".join(f"{question}+" for question in _QUESTIONS.values())
-    parts = pre_tokenizers.Split(Regex(any_of_them), "isolated").pre_tokenize_str(text)
-    heads = "".join(part[0] for part, _ in parts)
-    classes = np.zeros(len(parts), np.uint8)
+    found = library.pre_tokenizers.Split(library.Regex(any_of_them), "isolated").pre_tokenize_str(text)
+    heads = "".join(part[0] for part, _ in found)
+    classes = np.zeros(len(found), np.uint8)
     for number, question in _QUESTIONS.items():
         classes[_matches(heads, question)] = number
-    return np.repeat(classes, [end - start for _, (start, end) in parts]) | _digit_flags(text)
+    return np.repeat(classes, [end - start for _, (start, end) in found]) | _digit_flags(text)
 
 
 def _matches(text: str, question: str) -> npt.NDArray[np.bool_]:
     """Which characters of a text match a regular expression."""
-    from tokenizers import Regex, pre_tokenizers
-
+    library = parts()
     result = np.ones(len(text), bool)
-    for _, (start, end) in pre_tokenizers.Split(Regex(question), "removed").pre_tokenize_str(text):
+    for _, (start, end) in library.pre_tokenizers.Split(library.Regex(question), "removed").pre_tokenize_str(text):
         result[start:end] = False
     return result
 
@@ -100,11 +100,9 @@ def _matches(text: str, question: str) -> npt.NDArray[np.bool_]:
 def _digit_flags(text: str) -> Classes:
     """DIGIT for the characters of a text that are split off. With an "a" on both sides of each character, the parts that start at
     odd places are those characters."""
-    from tokenizers import pre_tokenizers
-
     flags = np.zeros(len(text), np.uint8)
-    parts = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str("a" + "a".join(text) + "a")
-    starts = np.array([start for _, (start, _) in parts])
+    found = parts().pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str("a" + "a".join(text) + "a")
+    starts = np.array([start for _, (start, _) in found])
     flags[starts[starts % 2 == 1] // 2] = DIGIT
     return flags
 
@@ -112,8 +110,7 @@ def _digit_flags(text: str) -> Classes:
 def _normalization_flags(codes: npt.NDArray[np.int64], text: list[str]) -> Classes:
     """COMPOSING for characters that NFC changes, or that occur behind another in a decomposition; COMBINING for those that are
     moved before U+0345, which is the last of all combining characters."""
-    from tokenizers import normalizers
-
+    normalizers = parts().normalizers
     composed, decomposed = normalizers.NFC(), normalizers.NFD()
     changed = _changed(composed, text)
     moved = _changed(decomposed, ["\u0345" + character for character in text])

@@ -91,5 +91,8 @@ def _from_sentencepiece(found: TokenizerFiles) -> Definition:
         special = {**sentencepiece_model.special_names(model), **found.special}
     except TokenizerError as error:
         raise TokenizerError(f"{found.file or found.name}: {error}") from error
-    converted = None if body is None else effective(found.name, body.encode())
+    try:
+        converted = None if body is None else effective(found.name, body.encode())
+    except TokenizerError:  # tokenizers cannot read it, so only sentencepiece can run it
+        converted = None
     return Definition(converted, "sentencepiece", found.files, special=special)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.hf_tokenizers import object_json
 from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config
 from tokenmill.errors import TokenizerError, UsageError
 
@@ -22,7 +23,7 @@ def from_object(spec: Any) -> TokenizerFiles:
     kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
     libraries = {name: sys.modules.get(name) for name in ("tokenizers", "transformers", "tiktoken", "sentencepiece")}
     if libraries["tokenizers"] and isinstance(spec, libraries["tokenizers"].Tokenizer):
-        policy = "text" if spec.encode_special_tokens else "parse"
+        policy = "text" if getattr(spec, "encode_special_tokens", False) else "parse"
         return TokenizerFiles(f"<{kind}>", "json", {"tokenizer.json": _to_json(spec, kind)}, special_tokens=policy)
     if libraries["tiktoken"] and isinstance(spec, libraries["tiktoken"].Encoding):
         from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
@@ -66,7 +67,7 @@ def from_transformers(spec: Any, name: str) -> TokenizerFiles:
 
 def _to_json(tokenizer: Any, name: str) -> bytes:
     try:
-        return str(tokenizer.to_str()).encode()
+        return object_json(tokenizer).encode()
     except Exception as error:  # components written in Python cannot be saved
         raise TokenizerError(
             f"{name} cannot be written as a tokenizer.json ({error}); components written in Python are not supported"

@@ -1,1 +1,1 @@
-"""Which engine to use for a tokenizer: probes, trials, the race and the cached verdicts."""
+"""Engine selection, and the proof that an engine gives the ids of the reference."""

@@ -8,12 +8,12 @@ from typing import Any
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version
 from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
-from tokenmill.encoding.selection import probes
-from tokenmill.encoding.selection.verdicts import Choice
+from tokenmill.encoding.selection.choosing import Choice
+from tokenmill.encoding.selection.suite import texts as suite_texts
 from tokenmill.errors import TokenizerError
 
-MAX_SECONDS = 1.0  # to encode probes with the original
-EVERY = 97  # each 97th character and vocabulary token is probed: all of them would take minutes
+MAX_SECONDS = 1.0  # to encode texts with the original
+EVERY = 97  # each 97th token of the vocabulary is among them: all would take minutes
 TYPICAL_RATE = 100e6  # bytes per second of a fast engine
 
 
@@ -24,7 +24,7 @@ def choose_slow(definition: Definition, live: Any) -> Choice:
     Without `live` the files are all there is.
     """
     original = PythonEngine(definition) if live is None else LiveEngine(definition, live)
-    texts = [text for text in probes.probes(definition, EVERY) if len(text) < 2000]
+    texts = [text for text in suite_texts(definition, EVERY) if len(text) < 2000]
     expected: list[list[int]] = []
     size, start = 0, time.process_time()
     for text in texts:

@@ -1,21 +1,22 @@
-"""Texts on which tokenizer engines go wrong. An engine must agree with the reference on all of them to be used.
+"""Texts for one tokenizer, on which engines go wrong: its vocabulary, what repeats, its added tokens, and a collection of others.
 
-They contain every character that this Python's Unicode knows and every pictograph (documents with others are left to the
-reference), alone and next to letters and spaces, and those that are new since Unicode 3.2 also next to apostrophes and digits;
-runs of white space, digits and single characters, from short to very long; combining marks, emoji sequences, control characters,
-right-to-left scripts; what normalizers change; names of special tokens, whole, broken, doubled and inside words; added tokens
-next to characters of every category; and every token of the vocabulary as text.
+What is asked about characters and about the places where text is split holds for many tokenizers, and is in `characters`.
 """
 
 from __future__ import annotations
 
+import json
+import random
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.selection.characters import normalizes
+from tokenmill.encoding.tokenizer_json import texts_of
 
-VERSION = 4  # of the probes: a verdict holds for the version it was reached with
+VERSION = 1  # of these texts: a proof holds for the version it was made with
 
 _SAMPLES = (
     "", " ", "  ", "\n", "\r\n", "\t", "\n\n\n", " \n ", "a", "A", "0", ".", "Hello world", "Hello  world", " Hello",
@@ -47,25 +48,16 @@ _REPEATED = (
     "a", "ab", "A", " ", "\n", "\t", "\r\n", "0", "7", "-", "=", "_", ".", "!", "'", "é", "ß", "中", "あ", "한", "ا", "👍",
     "\u0301", "\u200d", "\u00a0", "\u3000", "\u0000", "\ufffd", "🇩🇪", "\t \t \n", " a", "a ", "\n ", " \n", "x\n", "▁", "</s>",
 )  # fmt: skip
-PICTOGRAPHS = (0x1F000, 0x1FBFF)  # also those that are not assigned yet
-_SCRIPTS_IN_RUNS = ((0x3400, 0xA000), (0xAC00, 0xD800), (0xE000, 0xF900), (0x17000, 0x19000), (0x1B000, 0x1B300))
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def probes(definition: Definition, every: int = 1) -> list[str]:
-    """All probes for a tokenizer. With `every`, only each `every`-th character and vocabulary token, for slow references."""
-    return [
-        *_SAMPLES,
-        *_runs(),
-        *_crowds(every),
-        *_characters_in_context(),
-        *_specials(definition),
-        *definition.vocabulary[::every],
-    ]
-
-
-def vocabulary_characters(definition: Definition) -> set[str]:
-    """Every character that occurs in a token of the vocabulary."""
-    return set("".join(definition.vocabulary))
+def texts(definition: Definition, every: int = 1) -> list[str]:
+    """All texts. With `every`, only each `every`-th token of the vocabulary, for slow references."""
+    vocabulary = definition.vocabulary[::every]
+    found = [*_SAMPLES, *_runs(), *_characters_in_context(), *_specials(definition), *vocabulary, *_made_of(vocabulary)]
+    if every == 1:
+        found += [*added_tokens_in_context(definition), *_contests(definition), *_long(_SAMPLES)]
+    return list(dict.fromkeys(found))
 
 
 def _runs() -> Iterator[str]:
@@ -78,43 +70,55 @@ def _runs() -> Iterator[str]:
         yield unit * 5000
 
 
+def _made_of(vocabulary: Sequence[str]) -> Iterator[str]:
+    """Runs of every token that is there twice in another one, in which merges tie; and words made of tokens."""
+    known, draw = set(vocabulary), random.Random(0)
+    for token in known:
+        half = token[: len(token) // 2]
+        if half and half + half == token and half in known:
+            yield from (half * count for count in (3, 5, 6, 7, 9, 11, 13, 21))
+    words = [token.strip() for token in vocabulary if token.strip().isalnum()]
+    for _ in range(min(2000, len(words))):
+        yield "".join(draw.choices(words, k=draw.randint(2, 5)))
+
+
+def _contests(definition: Definition) -> list[str]:
+    """Texts that show which of two merges comes first: each merge before and behind those that want the same token."""
+    parsed = json.loads(definition.json or "{}")
+    wanting: dict[
+        str, list[tuple[int, bool, str]]
+    ] = {}  # for each token, the merges that want it: rank, whether it is first, other token
+    for rank, merge in enumerate(parsed.get("model", {}).get("merges") or ()):
+        first, second = merge.split(" ") if isinstance(merge, str) else merge
+        wanting.setdefault(first, []).append((rank, True, second))
+        wanting.setdefault(second, []).append((rank, False, first))
+    names = []
+    for token, merges in wanting.items():
+        for (_, is_first, a), (_, is_first_too, b) in pairwise(merges):
+            if is_first != is_first_too:
+                names.append(b + token + a if is_first else a + token + b)
+    words = list(filter(None, texts_of(parsed, names))) if names else []
+    return [
+        "".join("\n" + word for word in words[i : i + 16]) for i in range(0, len(words), 16)
+    ]  # nothing merges with a line break
+
+
+def _long(samples: Sequence[str]) -> Iterator[str]:
+    """Documents of some hundred kilobytes."""
+    text = " ".join(samples)
+    for size in (70_000, 140_000):
+        yield (text * (size // len(text) + 1))[:size]
+
+
 @cache
-def _crowds(every: int) -> tuple[str, ...]:
-    """Every assigned character, 64 per text: those of large uniform scripts in a row, the others in contexts."""
-    texts: list[str] = []
-    crowd: list[str] = []
-    for code in (*range(0, 0x40000, every), *range(0xE0000, 0x110000, every)):
-        character = chr(code)
-        if not _is_probed(code, unicodedata.category(character)):
-            continue
-        if unicodedata.ucd_3_2_0.category(character) == "Cn":  # some library may not know it
-            crowd.append(f"{character}x {character}{character}'s x{character}'ll 1{character}'M ")
-        elif code >= 0x20000 or any(low <= code < high for low, high in _SCRIPTS_IN_RUNS):
-            crowd.append(character)
-        else:
-            crowd.append(f"{character}x {character}{character}")
-        if len(crowd) == 64:
-            texts.append("".join(crowd))
-            crowd.clear()
-    return (*texts, "".join(crowd))
-
-
-def _is_probed(code: int, category: str) -> bool:
-    if category == "Cn":
-        return PICTOGRAPHS[0] <= code <= PICTOGRAPHS[1]
-    return category != "Cs" and (category != "Co" or code % 64 == 0)
-
-
-def _characters_in_context() -> Iterator[str]:
+def _characters_in_context() -> list[str]:
     """About twelve characters of each category, in several contexts."""
+    found = []
     for _, characters in sorted(_by_category().items()):
         for c in characters[:: max(1, len(characters) // 12)]:
-            yield from (c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}")
-            yield from (
-                f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'",
-                f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n",
-                f"A{c}a B{c}B{c}c",
-            )
+            found += [c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}"]
+            found += [f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'", f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n", f"A{c}a B{c}B{c}c"]
+    return found
 
 
 @cache
@@ -129,22 +133,40 @@ def _by_category() -> dict[str, list[str]]:
 
 
 def added_tokens_in_context(definition: Definition) -> list[str]:
-    """Added tokens next to characters of each category, by the flags that decide whether a token is found there.
+    """Added tokens next to characters of each category and next to each other, by the flags that decide whether one is found.
 
     Of tokens with the same flags a few stand for all.
     """
-    by_flags: dict[tuple[bool, ...], list[str]] = {}
-    for added in definition.added:
-        flags = tuple(bool(added.get(flag)) for flag in ("single_word", "lstrip", "rstrip", "normalized", "special"))
-        by_flags.setdefault(flags, []).append(added["content"])
     some = [c for found in _by_category().values() for c in (found[0], found[len(found) // 2], found[-1])]
+    chosen: list[str] = []
     texts = []
-    for flags, tokens in sorted(by_flags.items()):
+    for flags, tokens in sorted(_by_flags(definition).items()):
         plain = not any(flags[:3])  # such a token is found wherever its text is
+        chosen += [tokens[0], *tokens[1:][-1:]]
         for token in tokens[:1] if plain else [tokens[0], *tokens[1:][-2:]]:
             for c in some:
                 texts += [f"{c}{token} {token}{c} {c}{token}{c}", f"a {token}{c} b{c} {token} {c} \n{token}\t{c}"]
+    for a in chosen:
+        texts += [f"x{a}{gap}{b}y{gap}{a}" for b in chosen for gap in ("", " ", "  ", "\n", " a ", ".")]
     return texts
+
+
+def flag_texts(definition: Definition, characters: Sequence[str]) -> list[str]:
+    """Every character beside a token that strips white space, wants to be a word of its own, or is found after normalizing."""
+    tokens = [
+        each[0]
+        for flags, each in _by_flags(definition).items()
+        if any(flags[:3]) or (flags[3] and normalizes(definition))
+    ]
+    groups = [characters[i : i + 32] for i in range(0, len(characters), 32)]
+    return ["".join(f"a {c}{token}{c} {token} {c}" for c in group) for token in tokens for group in groups]
+
+
+def _by_flags(definition: Definition) -> dict[tuple[bool, ...], list[str]]:
+    found: dict[tuple[bool, ...], list[str]] = {}
+    for added in definition.added:
+        found.setdefault(tuple(bool(added.get(flag)) for flag in _FLAGS), []).append(added["content"])
+    return found
 
 
 def _specials(definition: Definition) -> Iterator[str]:

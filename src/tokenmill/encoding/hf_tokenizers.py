@@ -1,0 +1,133 @@
+"""The library `tokenizers`, which only this module imports: versions below 1.0, and from 1.0 on.
+
+Version 1.0 reads files, encodes and decodes. It does not tell the vocabulary, and has no parts (regular expressions,
+pre-tokenizers, models) to use on their own. So all else that is asked about a tokenizer is read from its tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encoding.canonical_json import canonical
+from tokenmill.encoding.libraries import installed_version
+from tokenmill.errors import TokenizerError
+
+_OLDER = "pip install 'tokenizers<1'"
+_TRIAL = "Hello 1\n"
+_loaded_by: int | None = None  # the process, if any has loaded a tokenizer of 1.0
+
+
+class HfTokenizer:
+    """A tokenizer.json, run by `tokenizers`. Nothing is added around a text, cut off or filled up.
+
+    The thread pool of versions below 1.0 is used only if TOKENIZERS_PARALLELISM is set. Otherwise a user's process that
+    forks after the pool was used would print a warning. Version 1.0 encodes long texts in threads, also
+    in a forked process.
+
+    Raises TokenizerError if the library refuses the tokenizer.
+    """
+
+    def __init__(self, tokenizer_json: str) -> None:
+        self._tokenizer = _load(tokenizer_json)
+        self._in_batches = has_parts() and "TOKENIZERS_PARALLELISM" in os.environ
+
+    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """The ids of all texts concatenated, and len(texts) + 1 offsets into them."""
+        of_each = map(attrgetter("ids" if has_parts() else "ids_array"), self._encodings(texts))
+        arrays = [np.empty(0, np.uint32), *(np.asarray(ids, np.uint32) for ids in of_each)]
+        return np.concatenate(arrays), np.cumsum([len(array) for array in arrays], dtype=np.int64)
+
+    def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text."""
+        return [encoding.ids for encoding in self._encodings(texts)]
+
+    def _encodings(self, texts: Sequence[str]) -> Iterator[Any]:
+        if self._in_batches:
+            yield from self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            return
+        unchanged = {} if has_parts() else {"padding": None, "truncation": None}
+        # One after the other, because below 1.0 an encoding takes a hundred times the memory of its ids.
+        for text in texts:
+            yield self._tokenizer.encode(text, add_special_tokens=False, **unchanged)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
+
+
+def rewritten(tokenizer_json: str) -> str:
+    """A tokenizer.json in canonical form, with the ids of added tokens and the scores that it has once it is loaded."""
+    loaded = _load(tokenizer_json)
+    if has_parts():
+        return str(loaded.to_str())
+    own, parsed = json.loads(object_json(loaded)), json.loads(tokenizer_json)
+    if parsed.get("version") != own["version"]:  # not written by 1.0 itself
+        parsed = canonical(parsed, own)
+    return json.dumps(parsed, ensure_ascii=False)
+
+
+def object_json(tokenizer: Any) -> str:
+    """The tokenizer.json of a `tokenizers.Tokenizer`. Raises an exception if a part of it is written in Python."""
+    return str(tokenizer.to_str() if has_parts() else tokenizer.__reduce__()[1][0])
+
+
+def has_parts() -> bool:
+    """Whether the installed `tokenizers` is below 1.0."""
+    return hasattr(_library().Tokenizer, "from_str")
+
+
+def parts() -> Any:
+    """The module `tokenizers` below 1.0, for its regular expressions, normalizers and pre-tokenizers."""
+    if not has_parts():
+        raise TokenizerError(f"this needs tokenizers below 1.0: {_OLDER}")
+    return _library()
+
+
+def _library() -> Any:
+    import tokenizers  # takes a tenth of a second
+
+    return tokenizers
+
+
+def _load(tokenizer_json: str) -> Any:
+    try:
+        return _from_str(tokenizer_json) if has_parts() else _from_file(tokenizer_json)
+    except (OSError, TokenizerError):  # such as no room for the file
+        raise
+    except Exception as error:  # tokenizers raises bare exceptions
+        name, rest = "tokenizers", ""
+        if not has_parts():
+            name, rest = f"tokenizers {installed_version(name)}", f"; versions below 1.0 read more: {_OLDER}"
+        raise TokenizerError(f"{name} cannot load it: {str(error)[:200]}{rest}") from error
+
+
+def _from_str(tokenizer_json: str) -> Any:
+    tokenizer = _library().Tokenizer.from_str(tokenizer_json)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _from_file(tokenizer_json: str) -> Any:
+    """A tokenizer of 1.0, which says at the first text that it cannot run a regular expression.
+
+    To load one waits forever in a process that was forked from one that had loaded any. What is loaded works there.
+    """
+    global _loaded_by
+    if _loaded_by not in (None, os.getpid()):
+        raise TokenizerError(f"tokenizers 1.0 loads nothing in a forked process: spawn it, or use {_OLDER}")
+    _loaded_by = os.getpid()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tokenizer.json")
+        path.write_text(tokenizer_json, "utf-8")
+        tokenizer = _library().Tokenizer.from_file(path)
+    tokenizer.encode(_TRIAL, add_special_tokens=False)
+    return tokenizer

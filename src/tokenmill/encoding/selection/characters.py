@@ -1,0 +1,285 @@
+"""Texts that ask an engine for every property of every character that decides ids.
+
+What an engine can get wrong about a character is finite: its class in each alternative of the pattern that splits text, what the
+normalizer makes of it alone, its combining class, what it composes with. `character_texts` has one question for each of these and
+each character; `mark_texts` puts combining marks beside one mark of every class, and beside the letters they compose with. A
+character for which the engine answers as the reference does is trusted, all others are guarded: see `proof`.
+
+Trusted characters of one class are the same to a pattern, which is an automaton over some dozen classes. `class_strings` has all
+short strings of representatives of the classes, as long as the quantifiers and look-aheads of patterns reach.
+
+The questions are asked with a small vocabulary instead of the tokenizer's own (`question_definition`): its tokens are single
+bytes and pairs of bytes across the borders of characters, so that ids show where text was split, and what it was normalized to.
+The answers then hold for every tokenizer with this pattern and normalizer.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import groupby, product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines.guarded import Ranges, merged, outside
+from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
+
+VERSION = 1  # of the questions: answers hold for the version they were given to
+PICTOGRAPHS = range(
+    0x1F000, 0x1FC00
+)  # new ones are in wide use within a year, and are asked for before they are assigned
+_ODD = (  # letters without case or with two, digits of all kinds, marks, spaces, format characters, symbols
+    "éÉǅʰªſKİıßﬁΣςß中あア한ا٣Ⅷ²½\u0301\u0903\u20dd"
+    "\u0085\u00a0\u1680\u2028\u2029\u3000\u200b\u200d\ufeff\u00ad\u180e«€😀👍\ue000\ufffd一龥"
+)
+PLAIN_MEMBERS = ("a", "A", "1", " ", "\t", "\n", ".", "'", "▁", "é", "中", "\u0301", "\u00a0", "😀")
+Question = tuple[Sequence[str], str]  # the characters that a text is about
+_PLANES = (range(0xD800), range(0xE000, 0x32400), range(0xE0000, 0xE01F0))  # all others are private or not assigned
+_GROUP = 32  # neighbouring characters are asked for in one text
+# Beside each kind of character that patterns tell apart. Is it a letter (upper case, lower case or neither), a digit, white
+# space, a line break? Does it belong to a word, to punctuation, to a contraction?
+_SPLIT_CONTEXTS = "a¤a1¤1.¤. ¤Aa  ¤ ¤\n.\n¤¤'¤e'l¤'v¤ "
+_PLAIN_CONTEXTS = "a¤a ¤¤  ¤\n¤▁¤"
+# U+0334 has the lowest combining class and U+0345 the highest: they are moved before or behind all others.
+_NORMAL_CONTEXTS = "q\u0334¤q¤\u0334q\u0345¤q¤\u0345e¤ ¤\u0301\u1100¤\uac00¤ "
+MOVED_CONTEXTS = ("q\u0345¤x", "q¤\u0334x")
+_ALPHABET = ("a", "A", "1", " ", "\t", "\n", ".", "'", "/")
+_AROUND = (
+    *product(("", *_ALPHABET), ("", *_ALPHABET)),
+    ("'", "l"), ("'", "e"), ("'l", ""), ("'v", ""), ("'r", ""), ("a'", ""), ("11", ""), ("", "11"), ("  ", ""), ("  ", "a"),
+    (" \n", ""), ("", "\n "), ("aA", "a"), ("Aa", ""), (".", "\n/"), ("\u0301", "a"), ("a", "\u0301"), ("«", "a"), ("中", "中"),
+)  # fmt: skip
+_UNIFORM = (range(0x3400, 0xA000), range(0xA000, 0xA490), range(0xAC00, 0xD7A4), range(0x12000, 0x14680), range(0x16800, 0x16A40),
+            range(0x17000, 0x19000), range(0x1B000, 0x1B300), range(0x1D000, 0x1D800), range(0x1F000, 0x32400))  # fmt: skip
+
+
+def domain() -> npt.NDArray[np.int64]:
+    """The characters that are asked for. Documents with any other are left to the reference."""
+    return np.concatenate([np.arange(plane.start, plane.stop) for plane in _PLANES])
+
+
+@cache
+def not_asked(*, knows_unicode: bool) -> Ranges:
+    """The characters that are not asked for: documents with one are left to the reference.
+
+    They are private, or this Python's Unicode does not know them, which matters for engines that have a Unicode of their own.
+    """
+    codes = domain().tolist()
+    asked = (c for c in codes if not knows_unicode or c in PICTOGRAPHS or unicodedata.category(chr(c)) != "Cn")
+    return outside(((0, 0xD7FF), (0xE000, 0x10FFFF)), ranges_of(map(chr, asked)))
+
+
+def ranges_of(characters: Iterable[str]) -> Ranges:
+    return merged((ord(c), ord(c)) for c in characters)
+
+
+def of(ranges: Ranges) -> list[str]:
+    """The characters of some ranges."""
+    return [chr(code) for low, high in ranges for code in range(low, high + 1)]
+
+
+def trusted(guard: Ranges) -> list[str]:
+    """The characters that are not guarded."""
+    keep = np.ones(0x110000, bool)
+    for low, high in guard:
+        keep[low : high + 1] = False
+    codes = domain()
+    return list(map(chr, codes[keep[codes]].tolist()))
+
+
+def question_definition(definition: Definition) -> Definition | None:
+    """The same normalizer and pattern with a small vocabulary that shows what they do; None if there is none for this model."""
+    if definition.json is None or definition.reference not in ("tokenizers", "tiktoken"):
+        return None
+    parsed = json.loads(definition.json)
+    model = parsed["model"]
+    if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return None
+    if "ByteLevel" in [step["type"] for step in steps(parsed.get("pre_tokenizer"), "pretokenizers")]:
+        alphabet = byte_alphabet()
+        singles, pairs = [alphabet[byte] for byte in range(256)], [(alphabet[a], alphabet[b]) for a, b in _byte_pairs()]
+    elif model.get("byte_fallback"):
+        letters = ("▁", "a", "q", "x", "1")
+        singles, pairs = [*BYTE_TOKENS, *letters], [(a, b) for a in letters for b in letters]
+    else:
+        return None
+    names = [*singles, *(a + b for a, b in pairs)]
+    unknown = [] if model.get("unk_token") is None else [model["unk_token"]]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys((*names, *unknown)))}
+    body = {
+        **parsed,
+        "added_tokens": [],
+        "model": {**model, "vocab": vocabulary, "merges": [list(pair) for pair in pairs]},
+    }
+    small = replace(definition, json=json.dumps(body, ensure_ascii=False), special_tokens="parse", special={})
+    if definition.reference == "tiktoken":
+        from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
+
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        ranks |= {bytes(pair): 256 + i for i, pair in enumerate(_byte_pairs())}
+        pattern = Ranks.from_files(definition.files).pattern
+        small = replace(small, files=Ranks(ranks, pattern, {}, "questions").to_files())
+    return small
+
+
+@cache
+def _byte_pairs() -> list[tuple[int, int]]:
+    """Pairs of bytes of which one ends a character and the next starts one, in an order without a pattern."""
+    last, first = (*range(0x80), *range(0x80, 0xC0)), (*range(0x80), *range(0xC2, 0xF5))
+    pairs = list(product(last, first))
+    random.Random(0).shuffle(pairs)
+    return pairs
+
+
+def normalizes(definition: Definition) -> bool:
+    """Whether a normalizer knows properties of characters."""
+    found = steps(json.loads(definition.json or "{}").get("normalizer"), "normalizers")
+    return any(step["type"] not in ("Replace", "Prepend") for step in found)
+
+
+def splits_bytes(definition: Definition) -> bool:
+    """Whether this is a byte-level tokenizer."""
+    found = steps(json.loads(definition.json or "{}").get("pre_tokenizer"), "pretokenizers")
+    return "ByteLevel" in [step["type"] for step in found]
+
+
+def contexts(definition: Definition) -> str:
+    """A text in which each ¤ stands for the character that is asked for."""
+    parsed = json.loads(definition.json or "{}")
+    splits = _SPLIT_CONTEXTS if parsed.get("pre_tokenizer") else _PLAIN_CONTEXTS
+    return splits + (_NORMAL_CONTEXTS if normalizes(definition) else "")
+
+
+def questions(definition: Definition, characters: Sequence[str], marks: Sequence[str]) -> list[Question]:
+    """All questions about these characters; about marks only if a normalizer knows them."""
+    asked = contexts(definition)
+    groups = ["".join(group) for _, group in groupby(characters, lambda c: ord(c) // _GROUP)]
+    found: list[Question] = [(group, "".join(asked.replace("¤", c) for c in group)) for group in groups]
+    return found + _about_marks(marks, characters) if marks else found
+
+
+def _about_marks(marks: Sequence[str], characters: Sequence[str]) -> list[Question]:
+    """Marks beside one mark of every combining class and behind what they may compose with; and young characters in pairs.
+
+    How characters of Unicode 3.2 compose is known and never changes. Of younger ones all pairs of a block are asked for.
+    """
+    letters, beside, known = "".join(filter(str.isalpha, map(chr, range(128)))), _one_of_each_class(), set(characters)
+    bases = sorted({a for _, a, _ in _composites()} & known)
+    found: list[Question] = [
+        ([mark], "".join(f"q{mark}{other}x q{other}{mark}x " for other in beside)) for mark in marks
+    ]
+    found += [([mark], "".join(letter + mark for letter in letters)) for mark in marks]
+    found += [([mark], "".join(base + mark for base in bases)) for mark in sorted(seconds() & known)]
+    for c, a, b in _composites():
+        if {a, b} <= known:
+            again = c + b if c in known else ""
+            found.append(([b], f"{a}{b} {a}\u0334{b} {a}\u0301{b} {a}\u0345{b} {b}{a} {again}"))
+    for lead, vowel in product(range(0x1100, 0x1113), range(0x1161, 0x1176)):
+        found.append(([chr(lead)], " ".join(chr(lead) + chr(vowel) + chr(tail) for tail in range(0x11A7, 0x11C4))))
+    blocks: dict[int, list[str]] = {}
+    for c in characters:
+        if unicodedata.ucd_3_2_0.category(c) == "Cn" and not any(ord(c) in part for part in _UNIFORM):
+            blocks.setdefault(ord(c) >> 7, []).append(c)
+    for block in blocks.values():
+        behind = [b for b in block if unicodedata.category(b)[0] == "M"]
+        found += [([a], "".join(a + b for b in behind)) for a in block if behind]
+    return found
+
+
+def is_moved(asked: str, result: str) -> bool:
+    """Whether a normalizer has changed the order in one of `MOVED_CONTEXTS`, without the x, so that the character is a mark."""
+    return not result.startswith("q\u0345") if asked.startswith("q\u0345") else result.startswith("q\u0334")
+
+
+def seconds() -> set[str]:
+    """The characters that compose with one before them."""
+    return {b for _, _, b in _composites()}
+
+
+def _one_of_each_class() -> list[str]:
+    found: dict[int, str] = {}
+    for code in range(0x300, 0x1D200):
+        kind = unicodedata.ucd_3_2_0.combining(chr(code))
+        if kind and unicodedata.normalize("NFC", chr(code)) == chr(code):
+            found.setdefault(kind, chr(code))
+    return list(found.values())
+
+
+@cache
+def _composites() -> list[tuple[str, str, str]]:
+    """Characters that Unicode 3.2 takes apart, and their two parts."""
+    found = []
+    for code in (*range(0xC0, 0x3400), *range(0xF900, 0xFB50), *range(0x1D100, 0x1D200)):
+        parts = unicodedata.ucd_3_2_0.decomposition(chr(code)).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            found.append((chr(code), chr(int(parts[0], 16)), chr(int(parts[1], 16))))
+    return found
+
+
+def candidates(characters: Iterable[str]) -> list[str]:
+    """Characters of all kinds, of which some represent the classes of a pattern."""
+    by_category: dict[str, list[str]] = {}
+    known = set(characters)
+    for c in characters:
+        by_category.setdefault(unicodedata.ucd_3_2_0.category(c), []).append(c)
+    some = [c for each in by_category.values() for c in (each[0], each[len(each) // 2], each[-1])]
+    return [
+        c
+        for c in dict.fromkeys((*map(chr, range(128)), *_ODD, *some))
+        if c in known and c == unicodedata.normalize("NFC", c)
+    ]
+
+
+def shape_texts(characters: Sequence[str]) -> list[str]:
+    """Each candidate in every context, in texts of their own."""
+    return [before + c + after for c in characters for before, after in _AROUND]
+
+
+def representatives(characters: Sequence[str], lengths: Iterable[npt.NDArray[np.int64]]) -> list[str]:
+    """One character of each class, and a second one where there is one.
+
+    `lengths` are those of the tokens of `shape_texts`, in bytes. Characters are of one class if text is split in the same places
+    around them in every context.
+    """
+    answers = iter(lengths)
+    classes: dict[Any, list[str]] = {}
+    for c in characters:
+        size = len(c.encode())
+        shape = tuple(_borders(next(answers), len(before.encode()), size) for before, _ in _AROUND)
+        classes.setdefault(shape, []).append(c)
+    first = [members[0] for members in classes.values()]
+    return first + [members[-1] for members in classes.values() if len(members) > 1]
+
+
+def _borders(lengths: npt.NDArray[np.int64], before: int, size: int) -> tuple[int, ...]:
+    """Where tokens end, outside a character of this size, as if it had a size of nothing."""
+    ends = np.cumsum(lengths).tolist()
+    return tuple(end if end <= before else end - size for end in ends if end <= before or end >= before + size)
+
+
+def class_strings(members: Sequence[str]) -> list[str]:
+    """Every short string of representatives; longer ones of those that quantifiers and look-aheads are about; runs."""
+    core = [c for c in _ALPHABET if c in members] or list(members[:8])
+    draw = random.Random(0)
+    one_of_each = members[: 2 * len(members) // 3]
+    found = ["".join(each) for n in (0, 1, 2) for each in product(members, repeat=n)]
+    found += map("".join, product(one_of_each, repeat=3))
+    found += map("".join, product(one_of_each if len(one_of_each) < 22 else core, repeat=4))
+    found += map("".join, product(core[:7], repeat=5))
+    found += map("".join, product([c for c in core if c in " \na1."], repeat=6))
+    found += ("".join(each) for n in (7, 8) for each in product([c for c in core if c in " \na"], repeat=n))
+    units = [*members, *(a + b for a, b in product(core, repeat=2))]
+    found += [
+        unit * n for unit in units for n in (5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
+    ]
+    found += ["".join(draw.choices(members, k=draw.randint(4, 60))) for _ in range(20_000)]
+    found += ["".join(draw.choices(core, k=draw.randint(4, 300))) for _ in range(5_000)]
+    tails = ["".join(draw.choices(members, k=4)) for _ in range(40)]
+    return found + [draw.choice(("a", "1", " ", ".")) * n + tail for n in range(140) for tail in tails]

@@ -1,0 +1,372 @@
+"""The proof that an engine gives the ids of the reference, made once for a tokenizer.
+
+1. Characters: the engine answers the questions of `characters`. Where it answers otherwise than the reference, the character is
+   guarded: documents with it are left to the reference. What the reference answers for well-known patterns comes with tokenmill,
+   as a digest; for others the reference is asked here.
+2. Splitting: every short string of representatives of the classes gives the ids of the reference.
+3. This tokenizer: every token of its vocabulary, and so every merge; repetitions; words made of tokens; its added tokens next to
+   each kind of character; and texts on which engines have gone wrong before.
+
+A difference in 2 or 3 refuses the engine. It runs in a process of its own, where it may crash or hang.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import unicodedata
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.child_process import ChildDied, end_idle_children
+from tokenmill.display import fields_in_one_line
+from tokenmill.encoding.decoder import Decoder
+from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.engines import ENGINES, engine_traits, engine_version
+from tokenmill.encoding.engines.base import Ids, flatten
+from tokenmill.encoding.engines.guarded import Ranges, describe, guards, merged, outside
+from tokenmill.encoding.selection import characters, suite
+from tokenmill.encoding.selection.examination import Encoded, Examined, differing
+from tokenmill.errors import TokenizerError
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
+
+TABLES = "characters.json"
+MOST_GUARDED = 20_000  # characters for which an engine may be wrong; one that is wrong for ASCII is refused
+ROUNDS = 6  # of guarding what differs
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether an engine gives the reference's ids, and the reason in words.
+
+    `guard` are the characters whose documents the reference encodes. `texts` were compared on this machine. `shipped`: the
+    reference's answers about characters came with tokenmill.
+    """
+
+    engine: str
+    version: str
+    agrees: bool
+    why: str
+    guard: Ranges = ()
+    texts: int = 0
+    shipped: bool = False
+
+    __repr__ = fields_in_one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What was found out about characters for a pattern and a normalizer.
+
+    `guard` are those for which the engine differs or that were not asked for, `marks` those that a normalizer may move,
+    `members` represent the classes, and `digest` is that of the reference's answers about all others.
+    """
+
+    guard: Ranges
+    marks: Ranges
+    members: tuple[str, ...]
+    digest: str
+
+
+class _Different(Exception):
+    """The engine gives other ids than the reference, in a way that no guard of characters covers."""
+
+
+def remembered(definition: Definition, engine: str) -> Proof | None:
+    """The proof made earlier with the installed versions."""
+    found = read_cached(_proof_path(definition, engine))
+    return None if found is None else Proof(**{**found, "guard": _as_ranges(found["guard"])})
+
+
+def refuse(definition: Definition, engine: str, why: str) -> None:
+    """Record that an engine gave ids other than the reference's, so that it is not chosen again."""
+    write_cached(_proof_path(definition, engine), asdict(Proof(engine, engine_version(engine), False, why)))
+
+
+def prove(definition: Definition, engine: str) -> Proof:
+    """Examine an engine. The result is remembered, unless the machine was short of time or memory."""
+    end_idle_children()  # for their memory
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenmill-")))
+            reference = stack.enter_context(Examined(definition.reference, threads=True))
+            examined = stack.enter_context(Examined(engine))
+            proof, lasts = _Examination(definition, folder, reference, examined).result()
+    except OSError as error:  # there is no room for files, or no process may be started
+        proof, lasts = Proof(engine, engine_version(engine), False, f"cannot be examined here: {error}"), False
+    earlier = remembered(definition, engine)
+    if earlier is not None and not earlier.agrees:  # a refusal by any process is final
+        return earlier
+    if lasts:
+        write_cached(_proof_path(definition, engine), asdict(proof))
+    return proof
+
+
+class _Examination:
+    def __init__(self, definition: Definition, folder: Path, reference: Examined, engine: Examined) -> None:
+        self._definition, self._reference, self._engine = definition, reference, engine
+        self._own = folder / "own"
+        self._small = _questions(definition, engine.engine)
+        self._questions = self._own if self._small is None else folder / "questions"
+        for place, each in ((self._own, definition), (self._questions, self._small or definition)):
+            place.mkdir(exist_ok=True)
+            each.save(place)
+        self._expected: Encoded | None = None  # the reference's ids of the suite
+        self._texts = 0  # compared so far
+
+    def result(self) -> tuple[Proof, bool]:
+        """The proof, and whether it holds as long as the versions stay the same."""
+        name, version = self._engine.engine, engine_version(self._engine.engine)
+        try:
+            own = suite.texts(self._definition)
+            self._reference.ask(self._own, own)  # it takes the longest
+            table, shipped = self._table()
+            self._ask(self._own, own)
+            self._compare(own, self._answer_about_suite(), self._answer(), table.guard)
+            flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
+            if flagged:
+                self._same(self._own, flagged, table.guard)
+        except _Different as different:
+            return Proof(name, version, False, str(different), (), self._texts), True
+        except _Unable as error:
+            return Proof(name, version, False, f"cannot run it: {error}"), error.lasts
+        return Proof(
+            name, version, True, self._in_words(table.guard, shipped=shipped), table.guard, self._texts, shipped
+        ), True
+
+    def _in_words(self, guard: Ranges, *, shipped: bool) -> str:
+        reference = f"{self._reference.engine} {engine_version(self._reference.engine)}"
+        where = "with its answers that come with tokenmill" if shipped else "on this machine"
+        words = (
+            f"proved to give the ids of {reference}: the properties of {len(characters.trusted(guard)):,} characters compared"
+            f" {where}, and {self._texts:,} texts on this machine"
+        )
+        found = outside(guard, characters.not_asked(knows_unicode=engine_traits(self._engine.engine).knows_unicode))
+        return f"{words}; documents with {describe(found)} are left to {self._reference.engine}" if found else words
+
+    # Characters and splitting.
+
+    def _table(self) -> tuple[Table, bool]:
+        """The table for this pattern and normalizer, and whether its answers came with tokenmill.
+
+        The engine gives its answers on this machine once, whoever has asked the reference.
+        """
+        key = "" if self._small is None else table_key(self._small, self._engine.engine)
+        shipped, cached = _shipped_table(key), cached_table(key)
+        if cached is not None:
+            return cached, cached == shipped
+        if shipped is not None and _digest(map(self._engine_about, self._asked(shipped))) == shipped.digest:
+            found = shipped
+        else:
+            found = self._found_out()
+        if key:
+            write_cached(_table_path(key), asdict(found))
+        return found, found == shipped
+
+    def _asked(self, table: Table) -> list[list[str]]:
+        known, marks = characters.trusted(table.guard), characters.of(table.marks)
+        about = [text for _, text in characters.questions(self._definition, known, marks)]
+        return [about, characters.class_strings(table.members)]
+
+    def _engine_about(self, texts: list[str]) -> Encoded:
+        self._ask(self._questions, texts)
+        return self._answer()
+
+    def _found_out(self) -> Table:
+        """Compare the engine's answers about every character with the reference's."""
+        self._answer_about_suite()  # which it is busy with
+        guard = characters.not_asked(knows_unicode=engine_traits(self._engine.engine).knows_unicode)
+        marks = self._marks(characters.trusted(guard)) if characters.normalizes(self._definition) else []
+        answers: dict[str, Ids] = {}  # of the reference, by text
+        for _ in range(ROUNDS):
+            asked = characters.questions(self._definition, characters.trusted(guard), marks)
+            new = [question for question in asked if question[1] not in answers]
+            (ids, offsets), differ = self._both(self._questions, [text for _, text in new])
+            answers.update(zip((text for _, text in new), np.split(ids, offsets[1:-1]), strict=True))
+            if not differ:
+                break
+            guard = merged((*guard, *self._to_guard([new[i] for i in differ])))
+            marks = [mark for mark in marks if not guards(guard, mark)]
+        else:
+            raise _Different(f"differs from {self._reference.engine} on characters in a way that no guard covers")
+        table = Table(guard, characters.ranges_of(marks), tuple(self._members(characters.trusted(guard))), "")
+        strings = characters.class_strings(table.members)
+        about = flatten(answers[text] for _, text in asked)
+        digest = _digest((about, self._same(self._questions, strings, ())))
+        return Table(table.guard, table.marks, table.members, digest)
+
+    def _to_guard(self, differ: list[characters.Question]) -> Ranges:
+        """The characters that explain why answers differ: those that differ alone, or else all that the questions are about."""
+        suspects = sorted({c for about, _ in differ for c in about})
+        context = characters.contexts(self._definition)
+        single = [context.replace("¤", c) for c in suspects]
+        guilty = {suspects[i] for i in self._both(self._questions, single)[1]}
+        if not guilty:  # they differ only together
+            guilty.update(suspects)
+        if plain := sorted(filter(str.isascii, guilty)):
+            raise _Different(f"differs from {self._reference.engine} on the characters {''.join(plain)[:20]!r}")
+        if len(guilty) > MOST_GUARDED:
+            raise _Different(f"differs from {self._reference.engine} on {len(guilty):,} characters")
+        return characters.ranges_of(guilty)
+
+    def _marks(self, known: list[str]) -> list[str]:
+        """The marks, by any Unicode in play: what the engine or the reference moves, and what Python's calls a mark."""
+        found = characters.seconds() | {c for c in known if unicodedata.category(c)[0] == "M"}
+        if self._small is None:
+            return [c for c in known if c in found]
+        decoder = Decoder(self._small.json or "")
+        for context in characters.MOVED_CONTEXTS:
+            texts = [context.replace("¤", c) for c in known]
+            self._ask(self._questions, texts)
+            for ids, _ in (self._reference_about(texts), self._answer()):
+                made = decoder.text(ids).split("x")  # with which each text ends
+                found.update(
+                    c
+                    for c, asked, result in zip(known, texts, made, strict=False)
+                    if characters.is_moved(asked, result)
+                )
+        return [c for c in known if c in found]
+
+    def _members(self, known: list[str]) -> list[str]:
+        """Representatives of the classes of characters."""
+        if self._small is None or not characters.splits_bytes(self._small):
+            return [c for c in characters.PLAIN_MEMBERS if c in known]
+        some = characters.candidates(known)
+        ids, offsets = self._reference_about(characters.shape_texts(some))
+        lengths = np.where(ids < 256, 1, 2)
+        return characters.representatives(some, np.split(lengths, offsets[1:-1]))
+
+    # Asking and comparing.
+
+    def _ask(self, folder: Path, texts: list[str]) -> None:
+        """Let the engine encode, as much in a call as in a build."""
+        self._engine.ask(folder, texts, engine_traits(self._engine.engine).best_batch_bytes)
+
+    def _answer(self) -> Encoded:
+        """What the engine gave. `_Unable` if it crashed, hung or refused."""
+        try:
+            return self._engine.answer()
+        except ChildDied as died:
+            is_short = any(word in str(died) for word in ("no answer", "SIGKILL"))  # of time or memory
+            raise _Unable(f"it {died}", lasts=not is_short) from died
+        except OSError as error:
+            raise _Unable(f"{type(error).__name__}: {error}", lasts=False) from error
+        except Exception as error:  # of the engine
+            raise _Unable(str(error), lasts=True) from error
+
+    def _reference_about(self, texts: list[str], folder: Path | None = None) -> Encoded:
+        try:
+            return self._reference.encode(folder or self._questions, texts)
+        except Exception as error:
+            raise self._without_reference(error) from error
+
+    def _answer_about_suite(self) -> Encoded:
+        if self._expected is None:
+            try:
+                self._expected = self._reference.answer()
+            except Exception as error:
+                raise self._without_reference(error) from error
+        return self._expected
+
+    def _without_reference(self, error: Exception) -> TokenizerError:
+        return TokenizerError(
+            f"the reference, {self._reference.engine}, cannot run this tokenizer: {error}. If the machine is short of time,"
+            " memory or disk, try again later"
+        )
+
+    def _both(self, folder: Path, texts: list[str]) -> tuple[Encoded, list[int]]:
+        """The reference's ids, and the indices of the texts for which the engine gives others."""
+        self._ask(folder, texts)
+        expected = self._reference_about(texts, folder)
+        self._texts += len(texts)
+        return expected, differing(expected, self._answer())
+
+    def _same(self, folder: Path, texts: list[str], guard: Ranges) -> Encoded:
+        self._ask(folder, texts)
+        expected = self._reference_about(texts, folder)
+        self._compare(texts, expected, self._answer(), guard)
+        return expected
+
+    def _compare(self, texts: list[str], expected: Encoded, actual: Encoded, guard: Ranges) -> None:
+        self._texts += len(texts)
+        differ = [i for i in differing(expected, actual) if not guards(guard, texts[i])]
+        if differ:
+            others = f", and on {len(differ) - 1:,} more of {len(texts):,} texts" if len(differ) > 1 else ""
+            raise _Different(f"differs from {self._reference.engine} on {texts[differ[0]][:40]!r}{others}")
+
+
+def _questions(definition: Definition, engine: str) -> Definition | None:
+    """The definition that questions about characters are asked with; None for the tokenizer's own."""
+    small = characters.question_definition(definition)
+    return small if small is not None and ENGINES[engine].can_run(small) else None
+
+
+class _Unable(Exception):
+    """The engine cannot run the tokenizer. `lasts`: nor will it another time."""
+
+    def __init__(self, why: str, *, lasts: bool) -> None:
+        super().__init__(why)
+        self.lasts = lasts
+
+
+def _digest(answers: Iterable[Encoded]) -> str:
+    whole = hashlib.sha256()
+    for ids, offsets in answers:
+        whole.update(np.ascontiguousarray(ids, np.uint32).tobytes() + np.diff(offsets).astype(np.uint32).tobytes())
+    return whole.hexdigest()[:32]
+
+
+def _versions(reference: str, engine: str) -> str:
+    return f"{engine} {engine_version(engine)}, {reference} {engine_version(reference)}, {characters.VERSION}.{suite.VERSION}"
+
+
+def _proof_path(definition: Definition, engine: str) -> Path:
+    """A proof holds for these versions of everything involved."""
+    all_versions = (
+        f"{_versions(definition.reference, engine)}, {engine_version('bytes')}, {unicodedata.unidata_version}"
+    )
+    key = hashlib.sha256(f"{definition.fingerprint} {all_versions}".encode()).hexdigest()[:32]
+    return cache_folder() / "proofs" / f"{key}.json"
+
+
+def table_key(small: Definition, engine: str) -> str:
+    """What a table holds for: the pattern and normalizer of `question_definition`, and versions."""
+    return f"{small.fingerprint} {_versions(small.reference, engine)}"
+
+
+def _table_path(key: str) -> Path:
+    name = hashlib.sha256(f"{key} {unicodedata.unidata_version}".encode()).hexdigest()[:32]
+    return cache_folder() / "characters" / f"{name}.json"
+
+
+def cached_table(key: str) -> Table | None:
+    found = read_cached(_table_path(key)) if key else None
+    return None if found is None else _as_table(found, ())
+
+
+@cache
+def _shipped() -> dict[str, object]:
+    body: dict[str, object] = json.loads(files("tokenmill").joinpath("data", TABLES).read_text("utf-8"))
+    return body
+
+
+def _shipped_table(key: str) -> Table | None:
+    body = _shipped()
+    found = body["tables"].get(key)  # type: ignore[attr-defined]
+    return None if found is None else _as_table(found, _as_ranges(body["not_asked"]))
+
+
+def _as_table(found: dict[str, object], always: Ranges) -> Table:
+    guard = merged((*_as_ranges(found["guard"]), *always))
+    return Table(guard, _as_ranges(found["marks"]), tuple(found["members"]), str(found["digest"]))  # type: ignore[arg-type]
+
+
+def _as_ranges(found: object) -> Ranges:
+    return tuple((low, high) for low, high in found)  # type: ignore[attr-defined]
