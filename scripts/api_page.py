@@ -55,7 +55,7 @@ INTERNAL = {
     "Store": {"maps_all", "with_first_touch", "spec", "fetch_ahead", "pieces", "receipt_of"},
     "Tokenizer": {
         *("definition", "wanted", "live", "choice", "traits", "reference_traits", "runs_reference", "for_corpus"),
-        *("needs_trial", "leaves_to_reference", "encoder", "encoder_options", "resolve", "special_names"),
+        *("needs_proof", "leaves_to_reference", "encoder", "encoder_options", "resolve", "special_names"),
     },
     "View": {"prepared"},
 }

@@ -281,7 +281,7 @@ class Finished(Event):
     """The store is published. Documents, tokens and what follows are of the whole store, not of this run."""
 
     seconds: float  # in all
-    setup_seconds: float  # of these, until the first text was read: planning, and a trial of engines
+    setup_seconds: float  # of these, until the first text was read: planning, and the proof of an engine
     source_bytes: int  # bytes read in this run
     documents: int
     tokens: int

@@ -26,7 +26,6 @@ import tokenmill as tm
 from tokenmill.building.plan import groups, task_of
 from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.building.task_context import CrashHistory
-from tokenmill.building.task_rows import corpus_sample
 from tokenmill.cli import main
 from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
 from tokenmill.events import Event
@@ -137,7 +136,7 @@ def test_documents_in_the_order_of_files_and_rows(corpus, built, reference):
     store = tm.open(built)
     assert places(store) == [place for _, place in expected]
     ids = [e.ids for e in reference.encode_batch([text for text, _ in expected], add_special_tokens=False)]
-    eos = reference.token_to_id("<|endoftext|>")
+    (eos,) = reference.encode("<|endoftext|>", add_special_tokens=False).ids
     assert eos is not None
     assert documents(store) == [[*some, eos] for some in ids]
 
@@ -171,7 +170,7 @@ def test_documents_in_equal_documents_out_and_quarantined(built):
 def test_bos_and_eos(jsonl, tokenizer_path, reference, tmp_path, options, before, after):
     """The ids asked for stand around every document, the empty one too, and nothing else does."""
     texts = ["hello", "", "two words"]
-    assert reference.token_to_id("<|endoftext|>") == 0
+    assert reference.encode("<|endoftext|>", add_special_tokens=False).ids == [0]
     store = build(jsonl(texts), tokenizer_path, tmp_path / "store", **options)
     ids = [reference.encode(text, add_special_tokens=False).ids for text in texts]
     assert documents(store) == [[*before, *some, *after] for some in ids]
@@ -846,14 +845,6 @@ def test_a_file_is_in_a_store_whole_or_not_at_all(tokenizer_path, tmp_path):
     store = build([path, other], tokenizer_path, tmp_path / "store", shard_bytes="64KB")
     assert [entry["file"] for entry in store.failed] == [str(path)]
     assert [store.locate(i) for i in range(len(store))] == [(str(other), i) for i in range(400)]
-
-
-def test_a_huge_document_is_no_sample_of_a_corpus(tmp_path):
-    """Engines are raced on a sample of the corpus; the slowest would take a minute for one document of 30 MB."""
-    write_jsonl(tmp_path / "a.jsonl", ["one", "x" * 5_000_000, "two"])
-    source = tm.read(tmp_path / "a.jsonl")
-    tasks = [task_of(pieces, "") for pieces in groups(source, 1 << 25, head_of)]
-    assert corpus_sample(tasks, source, 1 << 20) == ["one", "two"]
 
 
 def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):

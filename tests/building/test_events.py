@@ -96,6 +96,7 @@ FINISHED = events.Finished(
     failed_files=0,
     special_documents=1,
     special_tokens="parse",
+    by_reference=3,
     spot_checked=2,
     spot_check_seconds=0.1,
     fingerprint="f",
@@ -291,10 +292,11 @@ def test_sums_of_shards_keep_reasons_and_workers(tmp_path, monkeypatch):
 
 
 def test_shards_of_older_logs_are_read():
-    """Lines without reasons and workers make events, too."""
+    """Lines without what was added later make events, too."""
     record = asdict(shard_done())
-    del record["reasons"]
-    assert events.ShardDone(**record).reasons == {}
+    del record["reasons"], record["by_reference"]
+    older = events.ShardDone(**record)
+    assert (older.reasons, older.by_reference) == ({}, 0)
     del record["id"], record["pid"]
     summed = events.ShardsDone(shards=2, **record)
     assert (summed.reasons, summed.workers) == ({}, {})
@@ -405,7 +407,7 @@ def test_the_terminal_tells_the_story(capsys, mode):
             "engine: gigatoken 1.0: proved\n",
             "workers: 2 workers of at most 1.0 GB\n",
             "50 tokens, 1 quarantined; seconds: read 0.50, parse 0.25, encode 1.00, write 0.12, sync 0.06; process 7\n",
-            "spot check: 2 documents equal to the reference\nfingerprint: f\n",
+            "spot check: 2 documents equal to the reference\nleft to the reference: 3 documents\nfingerprint: f\n",
         ]
     for text in (
         *plan,

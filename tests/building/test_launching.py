@@ -66,7 +66,7 @@ def build(corpus: Path, tokenizer_path: Path, out: Path, at_shard=lambda number:
     return store
 
 
-@pytest.mark.parametrize("engine", ["gigatoken", "fastokens", "reference"])
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
 def test_a_template_has_one_thread(corpus, expected, tokenizer_path, tmp_path, engine):
     """Only such a process can be forked safely. Its workers are copies of it, so they load nothing."""
     seen = []

@@ -100,5 +100,6 @@ def test_it_leaves_nothing_behind(monkeypatch):
 
 
 def test_a_proof_in_short():
-    long = "agrees with tokenizers 1.0 on 57,115 texts, but for those with 3 rare characters; fastest on a sample (MB/s: 1)"
-    assert in_short(long) == "agrees with tokenizers 1.0 on 57,115 texts"
+    long = "proved to give the ids of tokenizers 1.0: the properties of 9 characters compared; documents with 3 are left to it"
+    assert in_short(long) == "proved to give the ids of tokenizers 1.0"
+    assert in_short("it is the reference; refused: gigatoken differs") == "it is the reference"

@@ -19,7 +19,7 @@ from build_helpers import shard_files
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.errors import DocumentError, InputError, UsageError
-from tokenmill.events import EngineTrial, Finished
+from tokenmill.events import EngineProof, Finished
 
 OPTIONS = {"engine": "reference", "shard_bytes": "4KB", "workers": 0, "progress": "quiet"}
 
@@ -273,7 +273,7 @@ tm.build(texts(), sys.argv[1], sys.argv[2], engine="reference", shard_bytes="4KB
 
 
 def test_the_time_is_the_whole_time(tokenizer_path, tmp_path):
-    """Waiting for a slow stream counts. A short one needs no trial of engines."""
+    """Waiting for a slow stream counts. A short one needs no proof of an engine."""
 
     def slow() -> Iterator[str]:
         yield "one"
@@ -288,7 +288,7 @@ def test_the_time_is_the_whole_time(tokenizer_path, tmp_path):
         os.environ["TOKENMILL_CACHE"] = before
     [finished] = [event for event in seen if isinstance(event, Finished)]
     assert finished.seconds > 0.3
-    assert not [event for event in seen if isinstance(event, EngineTrial)]
+    assert not [event for event in seen if isinstance(event, EngineProof)]
 
 
 def test_an_iterator_is_read_once(tokenizer_path, tmp_path):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,12 @@ import sentencepiece
 import tiktoken
 from gpu_simulation import simulated_gpu
 from tokenizer_checks import END, GPT2
+from wrong_engines import site
 
 import tokenmill as tm
 from tokenmill.encoding.definition import Definition
+from tokenmill.encoding.selection import suite
+from tokenmill.encoding.selection.suite import texts as suite_texts
 
 pytest.register_assert_rewrite("tokenmill.testing.engines")
 
@@ -99,12 +104,46 @@ def folder(tmp_path):
     return make
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _short_race():
-    """Where there is no corpus, engines are raced on a few modules of the standard library."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenmill.encoding.selection.choosing.CODE_CHARACTERS", 200_000)
-        yield
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """A cache of its own that is empty: an engine has to be proved, with all that it has to know about characters."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def known_characters(cache, proved) -> Path:
+    """A cache that knows what gigatoken makes of characters with the demo tokenizer's pattern, so that a proof is short."""
+    shutil.copytree(proved / "characters", cache / "characters")
+    return cache
+
+
+@pytest.fixture
+def few_texts(monkeypatch):
+    """Proofs with a part of their texts, for tests that are not about the texts."""
+    monkeypatch.setattr(suite, "texts", lambda definition, every=1: suite_texts(definition, 50))
+
+
+@pytest.fixture
+def plant(tmp_path, monkeypatch):
+    """Makes engines go wrong where they are examined, from now on: engine -> (way, pattern)."""
+
+    def put(**plants: tuple[str, str]) -> None:
+        folder = site(tmp_path / "site", {engine: list(way) for engine, way in plants.items()})
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+    return put
+
+
+@pytest.fixture(scope="session")
+def small(kinds) -> Path:
+    """A tokenizer.json with the demo tokenizer's pattern and a small vocabulary."""
+    return kinds["byte_level"]
+
+
+@pytest.fixture(scope="session")
+def definition(small) -> Definition:
+    return tm.load_tokenizer(small).definition
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import copy
 import json
 
 import pytest
-import tokenizers
 from pretokens import merged
+from tokenizer_kinds import from_json
 
 from tokenmill.encoding.gpu.bpe_tables import NO_ID, BpeTables, bpe_tables
 from tokenmill.encoding.tokenizer_json import byte_alphabet
@@ -38,7 +38,7 @@ def test_a_token_that_merging_does_not_give_is_left_out():
     assert not tables.is_lookup_exact
     assert b"abc" not in tables.words
     assert tables.words[b"xyz"] == body["model"]["vocab"]["xyz"]
-    own = tokenizers.Tokenizer.from_str(json.dumps(body))
+    own = from_json(json.dumps(body))
     for word in ("abc", "bc", "ab", "xyz", "xy", "abcxyz", "neverseen"):
         assert merged(tables, word.encode()) == own.encode(word).ids, word
 
@@ -48,7 +48,7 @@ def test_a_tokenizer_that_looks_up_whole_pretokens_first_has_all_tokens():
     tables = tables_of(body)
     assert tables.looks_up_first
     assert tables.is_lookup_exact
-    own = tokenizers.Tokenizer.from_str(json.dumps(body))
+    own = from_json(json.dumps(body))
     for word in ("abc", "neverseen", "xyz", "abcx"):
         assert merged(tables, word.encode()) == own.encode(word).ids, word
 
@@ -75,7 +75,7 @@ def test_added_tokens_and_names_outside_the_alphabet_do_not_matter():
 def test_tables_of_a_trained_tokenizer(body, real_texts):
     """The demo tokenizer: every word of a text, looked up or merged, has the ids of `tokenizers`."""
     tables = tables_of(body)
-    own = tokenizers.Tokenizer.from_str(json.dumps(body))
+    own = from_json(json.dumps(body))
     words = {word: None for text in real_texts[:5] for word in text[:8000].split(" ") if word}
     for word, encoding in zip(words, own.encode_batch(list(words)), strict=True):
         parts = [text for text, _ in own.pre_tokenizer.pre_tokenize_str(word)]

@@ -12,7 +12,6 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kinds import KINDS, NASTY, ids_of
-from tokenizers import models, pre_tokenizers, processors
 
 import tokenmill as tm
 from tokenmill.encoding.definition import Definition
@@ -126,7 +125,7 @@ def decorated(reference: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer.from_str(reference.to_str())
     made.enable_truncation(5)
     made.enable_padding(length=64, pad_id=3)
-    made.post_processor = processors.TemplateProcessing(
+    made.post_processor = tokenizers.processors.TemplateProcessing(
         single="<|endoftext|> $A <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
     )
     return made
@@ -293,8 +292,8 @@ def test_eos_that_the_configuration_made_up(saved, reference):
 
 def words(count: int) -> tokenizers.Tokenizer:
     """A vocabulary of so many words."""
-    made = tokenizers.Tokenizer(models.WordLevel({f"w{i}": i for i in range(count)}, unk_token="w0"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(count)}, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     return made
 
 

@@ -12,9 +12,9 @@ from gpu_simulation import by_reference, needs_compiler
 from pretokens import PRE_TOKENIZERS
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.gpu import GpuEngine
 from tokenmill.encoding.gpu.bpe_tables import bpe_tables
 from tokenmill.encoding.gpu.device import MOST_LONGS, Room
+from tokenmill.encoding.gpu.engine import GpuEngine
 from tokenmill.encoding.gpu.hash_tables import hash_tables
 from tokenmill.encoding.gpu.patterns import recognise
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom

@@ -12,9 +12,9 @@ import pytest
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.encoding.engines import runners
-from tokenmill.encoding.engines.gpu import CUPY, GpuEngine, batches
 from tokenmill.encoding.gpu import hash_tables
 from tokenmill.encoding.gpu.bpe_tables import BpeTables, bpe_tables
+from tokenmill.encoding.gpu.engine import CUPY, GpuEngine, batches
 from tokenmill.encoding.gpu.hash_tables import HashTables, tables_of
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import TokenizerError
@@ -142,7 +142,7 @@ def test_without_cupy_the_extra_is_named(tokenizer_path, tmp_path, capsys):
 
 
 def test_other_tokenizers_and_missing_devices_are_refused_with_the_reason(monkeypatch, tokenizer_path):
-    monkeypatch.setattr("tokenmill.encoding.engines.gpu.installed_version", lambda name: "14")
+    monkeypatch.setattr("tokenmill.encoding.gpu.engine.installed_version", lambda name: "14")
     assert "only tokenizers with a tokenizer.json" in GpuEngine.refusal(tm.encoding.definition.Definition(json=None))
     body = json.loads((tokenizer_path / "tokenizer.json").read_text("utf-8"))
     other = {**body, "pre_tokenizer": {"type": "Whitespace"}}

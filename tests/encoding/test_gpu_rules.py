@@ -31,7 +31,7 @@ from tokenmill.encoding.gpu import classes
 from tokenmill.encoding.gpu.patterns import recognise
 from tokenmill.encoding.gpu.pretoken_rules import character_roles
 from tokenmill.encoding.gpu.starts import not_normalized
-from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.selection.suite import texts as suite_texts
 
 NFC = {"type": "NFC"}
 # Every role, the letters of contractions, and characters of which only one library may know what they are.
@@ -143,7 +143,7 @@ def test_contractions(name):
 @pytest.fixture(scope="module")
 def probe_suite() -> list[str]:
     """What engines are tried on, with a part of the characters."""
-    return [text[:1000] for text in probes(bytes_definition(), 40)]
+    return [text[:1000] for text in suite_texts(bytes_definition(), 40)]
 
 
 @each_pattern

@@ -66,8 +66,8 @@ def whole(reference: tokenizers.Tokenizer, text: str) -> list[int]:
 
 def test_every_kind_can_be_cut(encoder):
     """A tokenizer of any of the usual kinds has places where its documents may be cut: in the full check too."""
-    mill, reference, _ = encoder
-    assert safe_rules(reference) == mill.rules != []
+    mill, _, path = encoder
+    assert safe_rules(path.read_text("utf-8")) == mill.rules != []
 
 
 def test_real_text_in_parts(encoder, real_texts):
@@ -181,7 +181,7 @@ LONG = "he said that it was in the end of the\nday and the night of the\nend tha
 def test_no_spanning_token_no_worry():
     """Without a token across a space there is nothing to be wrong about, and there are rules."""
     reference = characters("the", " the", "at", " end")
-    assert safe_rules(reference) == quick_rules(reference.to_str()) != []
+    assert safe_rules(reference.to_str()) == quick_rules(reference.to_str()) != []
     assert_never_wrong(reference, LONG)
 
 
@@ -224,7 +224,7 @@ def test_the_rule_that_a_spanning_token_forbids_is_not_there():
     """A token that holds "a b" forbids cuts before spaces, and leaves those before newlines."""
     assert {rule.space for rule in quick_rules(characters("a b").to_str())} == {"\n"}
     assert {rule.space for rule in quick_rules(characters("a\nb").to_str())} == {" "}
-    assert safe_rules(characters("a b", "a\nb")) == []
+    assert safe_rules(characters("a b", "a\nb").to_str()) == []
 
 
 @pytest.mark.parametrize(
@@ -446,4 +446,4 @@ def test_patterns_about_words_allow_no_cut(normalizer, pre_tokenizer):
     """What looks further than a character is not trusted, whatever the contexts tried say."""
     reference = characters("the", "at")
     reference.normalizer, reference.pre_tokenizer = normalizer, pre_tokenizer
-    assert safe_rules(reference) == []
+    assert safe_rules(reference.to_str()) == []

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizer_kinds import from_json
 
 from tokenmill.encoding.conversion.sentencepiece_model import special_names, tokenizer_json
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.hf_tokenizers import HfTokenizer
+from tokenmill.encoding.selection.suite import texts as suite_texts
 from tokenmill.errors import TokenizerError
 
 IDENTITY = {"normalization_rule_name": "identity"}
@@ -94,12 +95,11 @@ class Both:
         self.own = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.body = tokenizer_json(model)
         assert self.body is not None
-        self.made = tokenizers.Tokenizer.from_str(self.body)
-        self.made.encode_special_tokens = True
+        self.made = from_json(self.body)
+        self.ignorant = HfTokenizer(Definition(self.body, special_tokens="text").engine_json)
 
     def ids(self, texts: list[str]) -> tuple[list[list[int]], list[list[int]]]:
-        made = self.made.encode_batch_fast(texts, add_special_tokens=False)
-        return self.own.encode(texts), [encoding.ids for encoding in made]
+        return self.own.encode(texts), self.ignorant.encode_each(texts)
 
     def check(self, texts: list[str]) -> None:
         for text, right, found in zip(texts, *self.ids(texts), strict=True):
@@ -109,7 +109,7 @@ class Both:
 @pytest.mark.parametrize("name", BPE)
 def test_bpe_gives_the_same_ids(both, real_texts, name):
     pair = both(model_type="bpe", **BPE[name])
-    pair.check(probes(Definition(pair.body), 20))
+    pair.check(suite_texts(Definition(pair.body), 20))
     pair.check(real_texts[::20])
 
 
@@ -164,14 +164,15 @@ def test_a_fast_engine_gives_the_same_ids(both, real_texts, name):
 
     pair = both(model_type="bpe", **BPE[name] | BYTES)
     fast = gigatoken.Tokenizer.from_json(pair.body)
-    texts = [text for text in probes(Definition(pair.body), 50) if not any(s in text for s in ("<s>", "</s>", "<unk>"))]
+    texts = [
+        text for text in suite_texts(Definition(pair.body), 50) if not any(s in text for s in ("<s>", "</s>", "<unk>"))
+    ]
     for text in [*texts, *real_texts[::25]]:
         assert list(fast.encode(text)) == pair.own.encode(text), text[:200]
 
 
 def test_special_tokens_are_parsed_between_parts_that_stand_alone(train):
     pair = Both(train(model_type="bpe", **BPE["like llama"]))
-    pair.made.encode_special_tokens = False
     found = pair.made.encode("ab <s>cd</s></s>", add_special_tokens=False).ids
     assert found == [*pair.own.encode("ab "), 1, *pair.own.encode("cd"), 2, 2]
 

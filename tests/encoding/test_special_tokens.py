@@ -6,7 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.documents import text_array
 from tokenmill.encoding.encoder import Encoder, LongDocument
+from tokenmill.encoding.tokenizer_json import byte_alphabet
 from tokenmill.errors import DocumentError, MismatchError
 from tokenmill.events import Event
 from tokenmill.store.facts import info
@@ -33,6 +34,7 @@ from tokenmill.store.facts import info
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
 END = "<|endoftext|>"
+UNKNOWN = "no such text"  # a name of the unknown token
 SMALL = 200  # what is "long" here, in bytes
 LATE = ["<a>", "<b>", "<c>", "<end of text>", "<d>"]  # added last, to every kind; those with b and d are not special
 
@@ -94,8 +96,12 @@ def raw_spaces(texts: list[str]) -> tokenizers.Tokenizer:
     return made
 
 
+def from_file(path: Path, texts: list[str]) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(path))
+
+
 ALL_KINDS: dict[str, Callable[[list[str]], tokenizers.Tokenizer]] = {
-    **KINDS,
+    **{name: partial(from_file, path) for name, path in KINDS.items()},
     "word_level": word_level,
     "merged": merged,
     "prefixed": prefixed,
@@ -142,16 +148,17 @@ def ignorant(full: tokenizers.Tokenizer) -> Callable[[str], list[int]]:
         left = [name for name in sorted(model["vocab"], key=model["vocab"].get) if name not in special]
         model["vocab"] = {name: i for i, name in enumerate(left)}
     else:
-        unknown = model["vocab"][model["unk_id"]]
         model["vocab"] = [entry for entry in model["vocab"] if entry[0] not in special]
-        model["unk_id"] = model["vocab"].index(unknown)
+        model["unk_id"] = next(i for i, (name, _) in enumerate(model["vocab"]) if name == "<unk>")
+        model["vocab"][model["unk_id"]] = [UNKNOWN, 0.0]
     if "merges" in model:
         known = set(model["vocab"])
         hidden = len(model["continuing_subword_prefix"] or "")
         model["merges"] = [[a, b] for a, b in model["merges"] if {a, b, a + b[hidden:]} <= known]
     made = tokenizers.Tokenizer.from_str(json.dumps(body))
     made.add_tokens(plain)
-    return lambda text: [full.token_to_id(made.id_to_token(i)) for i in made.encode(text, add_special_tokens=False).ids]
+    numbers = full.get_vocab() | {UNKNOWN: full.token_to_id("<unk>")}
+    return lambda text: [numbers[made.id_to_token(i)] for i in made.encode(text, add_special_tokens=False).ids]
 
 
 def some_documents(names: list[str]) -> st.SearchStrategy[list[str]]:
@@ -234,7 +241,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_documents_with_special_ids_are_found_wherever_those_lie(place):
-    """At the start, the end or the middle of the vocabulary; the unknown token, in words or for words, is none."""
+    """At the start, the end or the middle of the vocabulary; the unknown token counts by name, not for other words."""
     reference, special = words(40, PLACES[place]), set(PLACES[place])
     encoder = tm.load_tokenizer(reference, "reference").encoder(bos_id=0, eos_id=39)  # around it they do not count
 
@@ -242,7 +249,7 @@ def test_documents_with_special_ids_are_found_wherever_those_lie(place):
     @given(st.lists(st.lists(st.integers(0, 45), max_size=5), max_size=8))
     def check(numbers):
         texts = [" ".join(f"w{n}" for n in document) for document in numbers]
-        found = [i for i, ids in enumerate(ids_of(reference, texts)) if special & set(ids)]
+        found = [i for i, ids in enumerate(ids_of(reference, texts)) if special & set(ids) or 38 in numbers[i]]
         assert list(encoder.encode(text_array(texts)).special) == found
 
     check()
@@ -251,7 +258,7 @@ def test_documents_with_special_ids_are_found_wherever_those_lie(place):
 def test_parse_gives_the_ids_that_tokenizers_gives(kind):
     """Which is the default, and what is counted are the documents with such an id."""
     loaded = tm.load_tokenizer(kind, "reference")
-    special = {kind.token_to_id(name) for name in special_names(kind)}
+    special, unknown = {kind.token_to_id(name) for name in special_names(kind)}, loaded.produced_names
     assert loaded.special_tokens == tm.load_tokenizer(kind, "reference", "parse").special_tokens == "parse"
     encoder = loaded.encoder()
 
@@ -260,7 +267,8 @@ def test_parse_gives_the_ids_that_tokenizers_gives(kind):
     def check(texts):
         tokens, expected = encoder.encode(text_array(texts)), ids_of(kind, texts)
         assert [part.tolist() for part in np.split(tokens.ids, tokens.ends)[:-1]] == expected
-        assert list(tokens.special) == [i for i, ids in enumerate(expected) if special & set(ids)]
+        named = [any(name in text for name in unknown) for text in texts]
+        assert list(tokens.special) == [i for i, ids in enumerate(expected) if special & set(ids) or named[i]]
 
     check()
 
@@ -645,12 +653,172 @@ def test_error_with_clean_text_is_parse(jsonl, tokenizer_path, tmp_path):
 
 def test_error_does_not_mind_what_is_unknown(made, tmp_path):
     """The unknown token says nothing of what a text holds; what is put around a document is not in its text."""
-    texts = ["[UNK] \U0010ffff words", "plain"]
+    texts = ["\U0010ffff words", "plain"]
     store, finished = build(
         iter(texts), made("word_piece"), tmp_path / "out", eos="[SEP]", bos="[CLS]", special_tokens="error"
     )
     assert counted(store, finished) == 0
     assert made("word_piece").token_to_id("[UNK]") in store[0].tolist()
+
+
+# Special tokens that are also something else: characters, bytes and pieces of the model, the unknown token.
+
+WORDS = ["the", "▁a", "Ġa", "==", "<a>", "##he", "unk"]  # made by merges, or pieces
+BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+
+
+def bpe_by_hand(names: list[str], **options: Any) -> dict[str, Any]:
+    """BPE that merges all the beginnings of its words."""
+    merges = dict.fromkeys((word[:i], word[i]) for word in WORDS for i in range(1, len(word)))
+    vocabulary = dict.fromkeys([*names, *(a + b for a, b in merges), *"▁Ġ"])
+    return {"type": "BPE", "vocab": {name: i for i, name in enumerate(vocabulary)}, "merges": list(merges)} | options
+
+
+def by_hand() -> dict[str, dict[str, Any]]:
+    """Small tokenizers of all kinds; those that give any text back are the first three."""
+    letters = [chr(code) for code in range(33, 127)]
+    pieces = [*letters, *(f"##{letter}" for letter in letters)]
+    model = {"unk_token": "<unk>", "max_input_chars_per_word": 100, "continuing_subword_prefix": "##"}
+    whole = {name: i for i, name in enumerate(["<unk>", *pieces, *WORDS])}
+    bytes_for_rest = bpe_by_hand(["<unk>", *BYTE_NAMES, *letters], unk_token="<unk>", byte_fallback=True)
+    back = [SPACES | {"pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    byte_level = {"pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
+    return {
+        "byte_level": byte_level | {"model": bpe_by_hand(list(byte_alphabet()))},
+        "whole_words": byte_level | {"model": bpe_by_hand(list(byte_alphabet()), ignore_merges=True)},
+        "byte_fallback": {
+            "normalizer": SPACES,
+            "decoder": {"type": "Sequence", "decoders": back},
+            "model": bytes_for_rest,
+        },
+        "word_piece": {
+            "normalizer": {"type": "Lowercase"},
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordPiece", "vocab": whole} | model,
+        },
+        "unigram": {
+            "normalizer": SPACES,
+            "model": {
+                "type": "Unigram",
+                "unk_id": 0,
+                "vocab": [["<unk>", 0.0], *([name, -3.0] for name in [*letters, "▁", *WORDS])],
+            },
+        },
+        "word_level": {
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": whole, "unk_token": "<unk>"},
+        },
+    }
+
+
+LOSSLESS = ["byte_level", "whole_words", "byte_fallback"]
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+ODD = [*WORDS, *"=aĠ▁<é中", " ", "\n", "a><b", "<a><b>", "<unk>", "<0x0A>", "th", "##e"]  # names of special tokens
+ODD_TEXTS = st.lists(st.sampled_from([*ODD, "b", ">", "e", " a", "語", "\x00", "<UNK>"]), max_size=10).map("".join)
+ODD_TOKENS = st.dictionaries(st.sampled_from(ODD), st.tuples(*(st.booleans() for _ in FLAGS)), max_size=6)
+
+
+def hand_made(folder: Path, body: dict[str, Any], tokens: dict[str, tuple[bool, ...]], policy: str) -> tm.Tokenizer:
+    """One of these tokenizers with special tokens, which keep the ids that their names have in its vocabulary."""
+    vocabulary = body["model"]["vocab"]
+    known = vocabulary if isinstance(vocabulary, dict) else {name: i for i, (name, _) in enumerate(vocabulary)}
+    ids = {name: known[name] for name in tokens if name in known}
+    ids |= {name: len(known) + i for i, name in enumerate(name for name in tokens if name not in known)}
+    added = [
+        {"id": ids[name], "content": name, "special": True, **dict(zip(FLAGS, flags, strict=True))}
+        for name, flags in sorted(tokens.items(), key=lambda token: ids[token[0]])
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added} | body))
+    return tm.load_tokenizer(folder / "tokenizer.json", "reference", policy)
+
+
+@pytest.mark.parametrize("name", by_hand())
+def test_text_is_kept_whatever_is_special(name, tmp_path):
+    """No text is lost, and none becomes a special id but that of a character which the model needs."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(ODD_TOKENS, st.lists(ODD_TEXTS, min_size=1, max_size=4))
+    @example({"=": (False,) * 4, "Ġ": (False,) * 4, "▁": (False,) * 4, "é": (False,) * 4}, ["= a", "é語 == ="])
+    @example({"<unk>": (False,) * 4, "<0x0A>": (False,) * 4}, ["<unk>", "<0x0A>"])
+    def check(tokens, texts):
+        tokenizer = hand_made(tmp_path, by_hand()[name], tokens, "text")
+        not_for_text = {tokenizer.added[name] for name in tokens if len(name) > 1 or name in "中 \n"}
+        not_for_text -= {tokenizer.added.get("<0x0A>")} if name == "byte_fallback" and "\n" in "".join(texts) else set()
+        for text in texts:
+            ids = set(tokenizer.encode(text).tolist())
+            if name in LOSSLESS:
+                kept = text.replace("▁", " ") if name == "byte_fallback" else text  # it takes one for the other
+                assert tokenizer.decode(tokenizer.encode(text)) == kept
+                assert not ids & not_for_text
+            assert not ids & set(tokenizer.special_ids)
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["byte_fallback", "word_piece", "unigram", "word_level"])
+def test_the_unknown_token_counts_where_its_name_is_found(name, tmp_path):
+    """And not where the model gives its id to what it does not know, as a model that calls it otherwise tells."""
+    other = by_hand()[name]
+    if name == "unigram":
+        other["model"]["vocab"][0][0] = "unknown"
+    else:
+        other["model"]["vocab"] = {"unknown" if n == "<unk>" else n: i for n, i in other["model"]["vocab"].items()}
+        other["model"]["unk_token"] = "unknown"
+    (tmp_path / "other").mkdir()
+
+    @settings(max_examples=60, deadline=None)
+    @given(ODD_TOKENS, st.tuples(*(st.booleans() for _ in FLAGS)), st.lists(ODD_TEXTS, min_size=1, max_size=5))
+    @example({}, (False, False, False, True), ["<unk>", "<UNK>", "語"])
+    def check(tokens, flags, texts):
+        tokens = tokens | {"<unk>": flags}
+        tokens.pop("<0x0A>", None)
+        tokenizer = hand_made(tmp_path, by_hand()[name], tokens, "error")
+        apart = hand_made(tmp_path / "other", other, tokens, "parse")
+        special = {apart.added[token] for token in tokens}
+        expected = [i for i, text in enumerate(texts) if special & set(apart.encode(text).tolist())]
+        assert list(tokenizer.encoder().encode(text_array(texts)).special) == expected
+
+    check()
+
+
+def test_a_character_that_is_special_is_not_lost(tmp_path):
+    """As ordinary text it is what it was before it became special; as a special token it is found."""
+    body = json.loads((Path(tm.__file__).parent / "data/demo_tokenizer/tokenizer.json").read_text("utf-8"))
+    body["added_tokens"].append(body["added_tokens"][0] | {"id": body["model"]["vocab"]["="], "content": "="})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(body))
+    tokenizer = tm.load_tokenizer(tmp_path, "reference", "text")
+    text = "a = b == c" + END
+    assert tokenizer.encode(text).tolist() == tm.load_tokenizer("demo", "reference", "text").encode(text).tolist()
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    store, finished = build(iter(["a = b", END]), tmp_path, tmp_path / "out", special_tokens="text")
+    assert counted(store, finished) == 1
+    with pytest.raises(DocumentError, match="special token"):
+        build(iter(["a", "a = b"]), tmp_path, tmp_path / "error", special_tokens="error")
+
+
+@pytest.mark.parametrize("token", ["<unk>", "<0x0A>"])
+def test_error_minds_the_name_of_what_is_also_produced(token, tmp_path):
+    """The unknown token or a byte, in a text; not a character that is unknown, or becomes bytes."""
+    hand_made(tmp_path, by_hand()["byte_fallback"], {token: (False,) * 4}, "parse")
+    options: dict[str, Any] = {"eos": "none", "special_tokens": "error"}
+    with pytest.raises(DocumentError, match="special token"):
+        build(iter(["fine", f"a{token}b"]), tmp_path, tmp_path / "out", **options)
+    assert counted(*build(iter(["a\nb 語", "< unk>"]), tmp_path, tmp_path / "clean", **options)) == 0
+    assert counted(*build(iter(["a\nb", f"a{token}b"]), tmp_path, tmp_path / "parse", eos="none")) == 1
+
+
+@pytest.mark.parametrize("name", ["<unk>", "unk", ""])
+def test_the_unknown_token_in_a_document_in_parts(name, tmp_path, monkeypatch):
+    """Its id comes with words of every part, its name with one of them or none."""
+    monkeypatch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
+    encoder = hand_made(tmp_path, by_hand()["word_level"], {"<unk>": (False,) * 4}, "parse").encoder()
+    document, data = LongDocument(encoder), f"{'some words ' * 30}{name}{' and more' * 30}".encode()
+    parts = [document.feed(data[i : i + 50]) for i in range(0, len(data), 50)]
+    assert sum(len(part) > 0 for part in parts) > 5
+    document.finish()
+    assert document.special == (name == "<unk>")
 
 
 # What stands around documents.

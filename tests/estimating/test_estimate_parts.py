@@ -12,7 +12,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.cli import main
-from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.selection.suite import texts as suite_texts
 from tokenmill.estimating import totals
 from tokenmill.estimating.result import estimate_table
 from tokenmill.estimating.totals import EncodedSample
@@ -147,13 +147,15 @@ def test_quantiles_of_texts_that_are_a_document_each(tmp_path, long_text, tokeni
 def test_the_first_use_of_a_tokenizer_is_announced(tmp_path, texts, tokenizer_path, monkeypatch, capsys):
     """As a build does."""
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tokenmill.encoding.selection.probes.probes", lambda definition: probes(definition, 200))
-    monkeypatch.setattr("tokenmill.encoding.selection.choosing.REFERENCE_RATE", 100)  # bytes per second
+    monkeypatch.setattr("tokenmill.encoding.selection.suite.texts", lambda definition: suite_texts(definition, 200))
+    monkeypatch.setattr(
+        "tokenmill.encoding.selection.choosing.reference_rate", lambda definition: 100
+    )  # bytes per second
     (tmp_path / "a.txt").write_text("\n".join(texts[:10]))
     command = ["estimate", str(tmp_path / "a.txt"), "-t", str(tokenizer_path)]
     for times in (1, 0):
         assert main(command) == 0
-        assert capsys.readouterr().err.count("comparing fast engines with its reference") == times
+        assert capsys.readouterr().err.count("comparing the fast engine with its reference") == times
 
 
 def test_a_text_to_be_split_needs_no_other_eos(tmp_path, texts, tokenizer_path, monkeypatch):

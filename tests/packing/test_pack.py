@@ -422,7 +422,7 @@ def test_another_row_length_reads_no_source_and_runs_no_tokenizer(tmp_path, toke
         """
         import json, sys
         barred = ("tokenmill.reading", "tokenmill.encoding", "tokenmill.building",
-                  "tokenizers", "gigatoken", "tiktoken", "fastokens", "tokie", "sentencepiece", "transformers", "torch",
+                  "tokenizers", "gigatoken", "awkward", "tiktoken", "sentencepiece", "transformers", "torch",
                   "pyarrow", "matplotlib")
         for name in barred:
             sys.modules[name] = None

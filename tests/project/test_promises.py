@@ -16,13 +16,14 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "encoding/test_encoder.py::test_any_text_is_exact",
         ],
         "Engines are tested": [
-            "encoding/test_selection.py::test_one_differing_id_and_an_engine_is_out",
-            "encoding/test_selection.py::test_an_engine_of_another_unicode_version",
-            "encoding/test_selection.py::test_an_engine_that_mistakes_a_flag_of_an_added_token",
+            "encoding/test_proof.py::test_one_differing_id_and_an_engine_is_refused",
+            "encoding/test_proof.py::test_characters_younger_than_an_engines_unicode",
+            "encoding/test_proof.py::test_an_engine_that_mistakes_a_flag_of_an_added_token",
+            "encoding/test_planted_engines.py::test_an_engine_with_one_wrong_property_is_caught",
         ],
         "once and in seconds": [
-            "encoding/test_first_use.py::test_little_text_is_encoded_by_the_reference",
-            "encoding/test_first_use.py::test_more_text_is_encoded_by_the_first_engine_that_agrees",
+            "encoding/test_choosing.py::test_little_text_is_encoded_by_the_reference",
+            "encoding/test_choosing.py::test_more_text_is_encoded_by_the_engine_that_is_proved",
         ],
         "spot-checked during the build, and stopped at the first difference": [
             "building/test_spot_check.py::test_a_wrong_engine_is_caught"

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
 
 import tokenmill as tm
 from tokenmill.errors import MissingStoreError, StoreError
@@ -35,8 +34,8 @@ def test_text_is_what_the_document_was_made_from(store):
 def test_the_space_that_a_tokenizer_adds_before_a_text_is_not_part_of_it(tmp_path):
     """Although a bos comes before the document, which usually makes it a space of the text."""
     names = ["<s>", "▁", *sorted(set("hello world") - {" "})]
-    tokenizer = tokenizers.Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({name: i for i, name in enumerate(names)}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
     options = {"bos": 0, "eos": "none", "workers": 0, "engine": "reference", "progress": "quiet"}
     store = tm.build(iter(["hello world"]), tokenizer, tmp_path / "store", **options)
     assert (store[0][0], store.text(0)) == (0, "hello world")

@@ -11,11 +11,10 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pytest
-import tokenizers
 
 import tokenmill as tm
 from tokenmill.encoding import safe_split
-from tokenmill.encoding.selection.probes import probes
+from tokenmill.encoding.selection.suite import texts as suite_texts
 
 END = "<|endoftext|>"
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -27,7 +26,7 @@ REST = {"pattern": GPT2, "special_tokens": {END: 0}}
 
 def texts_for(tokenizer: tm.Tokenizer, real_texts: list[str]) -> list[str]:
     """A part of the adversarial suite for a tokenizer, and some real text."""
-    return [text for text in probes(tokenizer.definition, 60) if len(text) < 1000] + [
+    return [text for text in suite_texts(tokenizer.definition, 60) if len(text) < 1000] + [
         text[:3000] for text in real_texts[::10]
     ]
 
@@ -53,7 +52,7 @@ def quick_rules(tokenizer_json: str) -> list[safe_split.Rule]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(safe_split, "_ALPHABET", ("a", "7", " ", "\n", "."))
-        return safe_split.safe_rules(tokenizers.Tokenizer.from_str(tokenizer_json))
+        return safe_split.safe_rules(tokenizer_json)
 
 
 def by_transformers(made):

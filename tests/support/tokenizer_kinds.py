@@ -1,73 +1,13 @@
-"""Four kinds of tokenizer, as in the model families in use, each trained in a fraction of a second."""
+"""Four kinds of tokenizer, as in the model families in use, trained by scripts/train_test_tokenizers.py."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import tempfile
+from pathlib import Path
 
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-
-def word_piece(texts: list[str]) -> tokenizers.Tokenizer:
-    """As BERT: lower case, words and punctuation, pieces with ##."""
-    made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    made.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=700, special_tokens=special, show_progress=False)
-    )
-    return made
-
-
-def unigram(texts: list[str]) -> tokenizers.Tokenizer:
-    """As T5: NFKC, a mark for every space, the likeliest pieces."""
-    made = tokenizers.Tokenizer(models.Unigram())
-    made.normalizer = normalizers.NFKC()
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False, max_piece_length=8
-    )
-    made.train_from_iterator([text[:1500] for text in texts], trainer)
-    return made
-
-
-def sentence_piece(texts: list[str]) -> tokenizers.Tokenizer:
-    """As Llama 2: one mark before the document and for every space, no words, bytes for what is not in the vocabulary."""
-    made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False, max_token_length=10)
-    made.train_from_iterator(texts, trainer)
-    body = json.loads(made.to_str())
-    body["pre_tokenizer"] = None
-    body["added_tokens"] = body["added_tokens"][:3]
-    return tokenizers.Tokenizer.from_str(json.dumps(body))
-
-
-def byte_level(texts: list[str]) -> tokenizers.Tokenizer:
-    """As GPT-2, trained here; with a second special token and a plain added word."""
-    made = tokenizers.Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=800,
-        special_tokens=["<|endoftext|>", "<|im_start|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    made.train_from_iterator(texts, trainer)
-    made.add_tokens(["tokenmill"])
-    return made
-
-
-KINDS: dict[str, Callable[[list[str]], tokenizers.Tokenizer]] = {
-    "word_piece": word_piece,
-    "unigram": unigram,
-    "sentence_piece": sentence_piece,
-    "byte_level": byte_level,
-}
+KINDS = {path.stem: path for path in sorted((Path(__file__).parent / "trained").glob("*.json"))}
 NASTY = [
     "ab",
     "Zq",
@@ -113,6 +53,14 @@ NASTY = [
     "<0x0A>",
     "tokenmill",
 ]
+
+
+def from_json(body: str) -> tokenizers.Tokenizer:
+    """The tokenizer of a tokenizer.json. In every line of the library, which reads a file in all of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tokenizer.json")
+        path.write_text(body, "utf-8")
+        return tokenizers.Tokenizer.from_file(str(path))
 
 
 def ids_of(reference: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:

@@ -1,11 +1,12 @@
-"""Faults injected into engines, in the process in which an engine is on trial.
+"""Faults injected into engines, in the process in which an engine is examined.
 
-`site` writes a sitecustomize.py. With its folder on PYTHONPATH, the Python of every trial runs it first. A fault occurs only
-in documents that match its pattern.
+`site` writes a sitecustomize.py. With its folder on PYTHONPATH, the Python of every examination runs it first. A fault
+occurs only in documents that match its pattern.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -28,17 +29,16 @@ class Panic(BaseException):
     """Like the panic of a Rust engine: not an Exception."""
 
 
-def site(folder: Path, plants: dict[str, list[str]], at_start: str = "") -> Path:
+def site(folder: Path, plants: dict[str, list[str]]) -> Path:
     """Create a folder for PYTHONPATH. `plants` maps an engine to [fault, pattern]."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(
         "import json, sys\n"
-        "if 'tokenmill.encoding.selection.trial_worker' in sys.orig_argv:\n"
+        "if 'tokenmill.encoding.selection.examination' in sys.orig_argv:\n"
         f"    sys.path.append({str(Path(__file__).parent)!r})\n"
         "    from wrong_engines import plant\n"
         f"    for engine, way in json.loads({json.dumps(plants)!r}).items():\n"
         "        plant(engine, *way)\n"
-        f"    {at_start or 'pass'}\n"
     )
     return folder
 
@@ -58,9 +58,6 @@ def planted(encode: Callable[..., Answer], way: str, pattern: str) -> Callable[.
         texts = values.to_pylist()
         matches = [i for i, text in enumerate(texts) if found.search(text)]
         if not matches:
-            return ids, offsets
-        if way == "slow":
-            _spend(2e-6 * sum(len(found.findall(texts[i])) for i in matches))
             return ids, offsets
         return wrong(ids, offsets, matches)
 
@@ -82,6 +79,19 @@ def _each(change: Callable[[list[int]], list[int]]) -> Callable[[np.ndarray, np.
 
 def _raises(*_: object) -> Answer:
     raise RuntimeError("planted\n\nLocation:\n    src/lib.rs:1:1")
+
+
+def _finds_no_room(*_: object) -> Answer:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _finds_no_memory(*_: object) -> Answer:
+    raise MemoryError("planted")
+
+
+def _is_killed(*_: object) -> Answer:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
 
 
 def _panics(*_: object) -> Answer:
@@ -106,13 +116,6 @@ def _prints(ids: np.ndarray, offsets: np.ndarray, matches: list[int]) -> Answer:
     return ids, offsets
 
 
-def _spend(seconds: float) -> None:
-    """Use CPU time, which is what a race measures."""
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        pass
-
-
 WAYS: dict[str, Callable[[np.ndarray, np.ndarray, list[int]], Answer]] = {
     "drops": _each(lambda ids: ids[:-1]),
     "doubles": _each(lambda ids: ids + ids[-1:]),
@@ -125,5 +128,7 @@ WAYS: dict[str, Callable[[np.ndarray, np.ndarray, list[int]], Answer]] = {
     "crashes": _crashes,
     "hangs": _hangs,
     "prints": _prints,
-    "slow": lambda ids, offsets, matches: (ids, offsets),
+    "finds no room": _finds_no_room,
+    "finds no memory": _finds_no_memory,
+    "is killed": _is_killed,
 }

@@ -68,7 +68,7 @@ class Digests:
 def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) -> tuple[list[Method], Choice]:
     """All methods with their best times, slowest first as they are listed, and what is known about the engines."""
     from tokenmill.building.machine import usable_cores
-    from tokenmill.encoding.engines.gpu import GpuEngine
+    from tokenmill.encoding.gpu.engine import GpuEngine
     from tokenmill.encoding.selection.choosing import choose, remember_rates
 
     definition = tokenizer.definition

@@ -36,7 +36,7 @@ _BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|star
 def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | None = None) -> Tokenizer:
     """Load a tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", "demo", or from an object of another library.
 
-    `engine` is "auto" (the fastest one that proves itself), "reference", or the name of an engine. `special_tokens` says
+    `engine` is "auto" (the fast one where it is proved), "reference", or the name of an engine. `special_tokens` says
     what names of special tokens in a text become: "parse" (their ids, as in `tokenizers`), "text", or "error". The first
     load of a tokenizer takes up to a few seconds, mostly to parse a large vocabulary; the result is cached by content.
 

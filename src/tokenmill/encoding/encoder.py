@@ -250,7 +250,7 @@ class _ProducedNames:
         normalized = parsed["normalizer"] and any(t["normalized"] for t in added if t["content"] in names)
         self._search = None if normalized else _SpecialNames(list(names))
         self._matcher = make_engine("tokenizers", Definition(only_added_tokens(parsed)))
-        self._is_produced = np.array([token["content"] in names for token in added])
+        self._is_produced = np.array([False, *(token["content"] in names for token in added)])
 
     def among(self, documents: Offsets, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
         if self._search is not None:

@@ -38,7 +38,7 @@ KNOWN_SPELLINGS = {
 }
 # cl100k's quick form takes the white space at the end of a text as one piece, the well-known one splits it after the last
 # line break. The result is the same unless a token continues after that line break.
-_OVER_LAST_BREAK = re.compile(rb"[\t-\r \x80-\xff]*[\r\n][\t\x0b\x0c \x80-\xff]+")
+OVER_LAST_BREAK = re.compile(rb"[\t-\r \x80-\xff]*[\r\n][\t\x0b\x0c \x80-\xff]+")
 
 
 def is_well_known(pattern: str) -> bool:
@@ -49,7 +49,7 @@ def is_well_known(pattern: str) -> bool:
 def pre_tokenizer(own: str, tokens: Iterable[bytes]) -> dict[str, Any]:
     """The pre-tokenizer of a tokenizer.json that splits text as tiktoken does with the pattern `own`."""
     pattern = KNOWN_SPELLINGS.get(own, own)
-    if own.startswith(CL100K_QUICK) and any(map(_OVER_LAST_BREAK.fullmatch, tokens)):
+    if own.startswith(CL100K_QUICK) and any(map(OVER_LAST_BREAK.fullmatch, tokens)):
         pattern = own
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": pattern == _GPT2}
     if pattern == _GPT2:

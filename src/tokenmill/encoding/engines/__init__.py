@@ -11,9 +11,9 @@ import numpy as np
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
 from tokenmill.encoding.engines.fast import BytesEngine, GigatokenEngine
-from tokenmill.encoding.engines.gpu import CUPY, GpuEngine
 from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
 from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
+from tokenmill.encoding.gpu.engine import CUPY, GpuEngine
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import EncodingError
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.conversion.tiktoken_patterns import OVER_LAST_BREAK
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.guarded import Ranges, merged, outside
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
@@ -102,9 +103,14 @@ def question_definition(definition: Definition) -> Definition | None:
     model = parsed["model"]
     if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return None
-    if "ByteLevel" in [step["type"] for step in steps(parsed.get("pre_tokenizer"), "pretokenizers")]:
+    byte_pairs = _byte_pairs()
+    if (
+        definition.reference == "tiktoken"
+    ):  # the conversion of its patterns is exact without such tokens, which are rare
+        byte_pairs = [pair for pair in byte_pairs if not OVER_LAST_BREAK.fullmatch(bytes(pair))]
+    if splits_bytes(definition):
         alphabet = byte_alphabet()
-        singles, pairs = [alphabet[byte] for byte in range(256)], [(alphabet[a], alphabet[b]) for a, b in _byte_pairs()]
+        singles, pairs = [alphabet[byte] for byte in range(256)], [(alphabet[a], alphabet[b]) for a, b in byte_pairs]
     elif model.get("byte_fallback"):
         letters = ("▁", "a", "q", "x", "1")
         singles, pairs = [*BYTE_TOKENS, *letters], [(a, b) for a in letters for b in letters]
@@ -123,7 +129,7 @@ def question_definition(definition: Definition) -> Definition | None:
         from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 
         ranks = {bytes([byte]): byte for byte in range(256)}
-        ranks |= {bytes(pair): 256 + i for i, pair in enumerate(_byte_pairs())}
+        ranks |= {bytes(pair): 256 + i for i, pair in enumerate(byte_pairs)}
         pattern = Ranks.from_files(definition.files).pattern
         small = replace(small, files=Ranks(ranks, pattern, {}, "questions").to_files())
     return small

@@ -14,8 +14,8 @@ from tokenmill.display import fields_in_one_line
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.engines.fast import BytesEngine
-from tokenmill.encoding.engines.gpu import GpuEngine
 from tokenmill.encoding.engines.guarded import Ranges
+from tokenmill.encoding.gpu.engine import GpuEngine
 from tokenmill.encoding.selection.proof import Proof, prove, remembered
 from tokenmill.errors import TokenizerError
 from tokenmill.user_cache import cache_folder, read_cached, write_cached

@@ -133,7 +133,7 @@ def _answer(request: Message) -> Message:
         lengths.append(np.diff(ends))
     spent = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "bytes": text_bytes(values)}
     if engine.device_lost:  # what another engine has encoded proves nothing
-        raise OSError(f"its device was lost: {engine.device_lost}")
+        raise OSError(errno.EIO, f"its device was lost: {engine.device_lost}")
     return Message(spent, (np.concatenate(ids), np.concatenate(lengths).astype(np.int64)))
 
 

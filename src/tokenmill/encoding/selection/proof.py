@@ -185,14 +185,17 @@ class _Examination:
         guard = characters.not_asked(knows_unicode=engine_traits(self._engine.engine).knows_unicode)
         marks = self._marks(characters.trusted(guard)) if characters.normalizes(self._definition) else []
         answers: dict[str, Ids] = {}  # of the reference, by text
+        wrong: set[str] = set()  # texts for which the engine gives others
         for _ in range(ROUNDS):
             asked = characters.questions(self._definition, characters.trusted(guard), marks)
-            new = [question for question in asked if question[1] not in answers]
-            (ids, offsets), differ = self._both(self._questions, [text for _, text in new])
-            answers.update(zip((text for _, text in new), np.split(ids, offsets[1:-1]), strict=True))
-            if not differ:
+            if new := [text for _, text in asked if text not in answers]:
+                (ids, offsets), differ = self._both(self._questions, new)
+                answers.update(zip(new, np.split(ids, offsets[1:-1]), strict=True))
+                wrong.update(new[i] for i in differ)
+            unexplained = [question for question in asked if question[1] in wrong]
+            if not unexplained:
                 break
-            guard = merged((*guard, *self._to_guard([new[i] for i in differ])))
+            guard = merged((*guard, *self._to_guard(unexplained)))
             marks = [mark for mark in marks if not guards(guard, mark)]
         else:
             raise _Different(f"differs from {self._reference.engine} on characters in a way that no guard covers")
