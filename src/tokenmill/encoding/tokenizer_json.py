@@ -156,7 +156,10 @@ def without_specials(body: str) -> str:
 def only_added_tokens(parsed: dict[str, Any]) -> str:
     """A tokenizer.json that finds the same added tokens in a text and nothing else. Their ids are their positions, from 1 on."""
     added = [{**token, "id": i} for i, token in enumerate(parsed["added_tokens"], 1)]
-    found = {"added_tokens": added, "model": {"type": "BPE", "vocab": {"\0\0": 0}, "merges": []}}  # empty ones are refused
+    found = {
+        "added_tokens": added,
+        "model": {"type": "BPE", "vocab": {"\0\0": 0}, "merges": []},
+    }  # empty ones are refused
     return json.dumps({**parsed, "pre_tokenizer": None, "post_processor": None, "decoder": None, **found})
 
 

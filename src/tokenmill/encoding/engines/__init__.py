@@ -57,6 +57,12 @@ def engine_traits(name: str) -> EngineTraits:
     return _ALL[name].traits
 
 
+def can_fork(name: str) -> bool:
+    """Whether a process that has loaded an engine may be forked. `tokenizers` 1.0 loads nothing more in the other process."""
+    is_new = name == TokenizersEngine.name and not engine_version(name).startswith("0.")
+    return engine_traits(name).can_fork and not is_new
+
+
 def engine_version(name: str) -> str:
     """The version of an engine's library, or "" if it is not installed."""
     library = _ALL[name].library

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import make_engine
+from tokenmill.encoding.engines import can_fork, make_engine
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, interleaved
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ def describe(ranges: Ranges) -> str:
 def guarded(fast: Engine, definition: Definition, guard: Iterable[Sequence[int]]) -> Engine:
     """An engine behind its guard, or the engine itself if the guard is empty."""
     ranges = tuple((low, high) for low, high in guard)
-    return GuardedEngine(fast, lambda: make_engine(definition.reference, definition), ranges) if ranges else fast
+    if not ranges:
+        return fast
+    reference = definition.reference
+    return GuardedEngine(fast, lambda: make_engine(reference, definition), ranges, preloads=can_fork(reference))
 
 
 class GuardedEngine(Engine):
@@ -90,11 +93,11 @@ class GuardedEngine(Engine):
     The reference is constructed for the first such document.
     """
 
-    def __init__(self, fast: Engine, reference: Callable[[], Engine], ranges: Ranges) -> None:
+    def __init__(self, fast: Engine, reference: Callable[[], Engine], ranges: Ranges, *, preloads: bool = True) -> None:
         self.name, self.traits = fast.name, fast.traits
         self._fast, self._make_reference = fast, reference
         self._reference: Engine | None = None
-        self._left = 0
+        self._left, self._preloads = 0, preloads
         self._is_guarded = np.zeros(0x110000, bool)
         for low, high in ranges:
             self._is_guarded[low : high + 1] = True
@@ -124,7 +127,8 @@ class GuardedEngine(Engine):
         return self._fast.device_lost
 
     def preload(self) -> None:
-        self._reference = self._make_reference()
+        if self._preloads:
+            self._reference = self._make_reference()
 
     def _guarded_documents(self, values: pa.LargeStringArray) -> Offsets:
         """The documents with a guarded character.
