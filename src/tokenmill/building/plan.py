@@ -75,7 +75,7 @@ class Task:
 
 def build_key(options: dict[str, Any]) -> str:
     """A digest of what tokens depend on beside the content of the input. How the input is read is part of its content."""
-    decides = ("tokenizer", "special_tokens", "bos", "eos", "shard_bytes", *TRIAL)
+    decides = ("tokenizer", "tokenizers", "special_tokens", "bos", "eos", "shard_bytes", *TRIAL)
     return _digest([VERSION, RECEIPT_VERSION, {name: options[name] for name in decides}])
 
 

@@ -66,7 +66,13 @@ def original_request(
         raise StoreError(f"{folder} cannot be repaired: {error}") from error
     if tokenizer.fingerprint != manifest.tokenizer["fingerprint"]:
         raise StoreError(f"{folder} cannot be repaired: {manifest.tokenizer['name']} is a different tokenizer now")
-    return ResolvedRequest(
+    built_with = options.get("tokenizers")
+    if engine is None and tokenizer.reference_line != built_with:
+        raise StoreError(
+            f"{folder} cannot be repaired: it was built with tokenizers {built_with}, and {tokenizer.reference_line} gives other"
+            " ids for some texts: install that version"
+        )
+    resolved = ResolvedRequest(
         source=source,
         tokenizer=tokenizer,
         bos=options["bos"],
@@ -74,6 +80,8 @@ def original_request(
         shard_bytes=options["shard_bytes"],
         workers=0,
     )
+    resolved.options["tokenizers"] = built_with  # which names the shards
+    return resolved
 
 
 class RepairDestination(FolderDestination):

@@ -58,6 +58,7 @@ class ResolvedRequest(BuildRequest):
         return {
             **self.source.options(),
             "tokenizer": self.tokenizer.fingerprint,
+            "tokenizers": self.tokenizer.reference_line,
             "special_tokens": self.tokenizer.definition.special_tokens,
             "bos": self.tokenizer.resolve("bos", self.bos),
             "eos": self.tokenizer.resolve("eos", self.eos),

@@ -14,7 +14,7 @@ from tokenmill.child_process import ChildDied, Children
 from tokenmill.encoding.engines import make_engine, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define
-from tokenmill.encoding.tokenizer_json import produced_names, special_names
+from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names
 from tokenmill.errors import TokenizerError
 
 _children = Children("tokenmill.encoding.parsing_process")
@@ -56,6 +56,7 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         "fingerprint": definition.fingerprint,
         **asdict(vocabulary),
         "produced_names": sorted(produced),
+        "differs_by_line": definition.reference == "tokenizers" and differs_by_line(definition.json or "{}"),
     }
 
 

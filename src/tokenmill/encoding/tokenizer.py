@@ -11,7 +11,7 @@ from tokenmill.documents import text_array
 from tokenmill.encoding.decoder import Decoder, id_range, token_names
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
-from tokenmill.encoding.engines import engine_traits, make_reference
+from tokenmill.encoding.engines import engine_traits, engine_version, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
 from tokenmill.encoding.selection.choosing import Choice, choose, leaves_to_reference, needs_proof
 from tokenmill.encoding.selection.slow_tokenizers import choose_slow
@@ -44,6 +44,7 @@ class Tokenizer:
     special_tokens: str = "parse"  # what their names in a text become
     wanted: str = "auto"  # the engine that was asked for
     live: Any = field(default=None, compare=False)  # the object it came from, if that is needed
+    differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
 
     def __repr__(self) -> str:
         wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
@@ -115,6 +116,12 @@ class Tokenizer:
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self.runs_reference
         return leaves_to_reference(self.definition, text_bytes)
+
+    @property
+    def reference_line(self) -> str | None:
+        """The line of `tokenizers` that the ids are of, for a tokenizer for which that matters."""
+        is_old = engine_version("tokenizers").startswith("0.")
+        return ("below 1.0" if is_old else "1.0") if self.differs_by_line else None
 
     @property
     def eos_id(self) -> int | None:

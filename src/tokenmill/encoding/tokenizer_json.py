@@ -10,6 +10,11 @@ from typing import Any
 from tokenmill.encoding.hf_tokenizers import rewritten
 from tokenmill.errors import TokenizerError
 
+# Steps that know properties of characters on which the lines of `tokenizers` differ; on letters, digits and space they agree.
+_BY_UNICODE = frozenset({
+    "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "BertPreTokenizer", "Punctuation",
+    "Whitespace", "UnicodeScripts",
+})  # fmt: skip
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
@@ -182,6 +187,15 @@ def _hide_in_list(model: dict[str, Any], hidden: set[str], added: list[dict[str,
         if len(entries) == token["id"]:
             entries.append([token["content"], lowest])
     model["vocab"] = entries
+
+
+def differs_by_line(body: str) -> bool:
+    """Whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts: they know other versions of Unicode."""
+    before = steps_before_model(json.loads(body))
+    patterns = "".join(str(step.get("pattern")) for step in before)
+    return any(step["type"] in _BY_UNICODE for step in before) or any(
+        part in patterns for part in ("(?i", "p{P}", "p{S}")
+    )
 
 
 def what_decides_ids(body: str) -> Any:
