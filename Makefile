@@ -20,6 +20,8 @@ DATATROVE := 0.10.1
 OLMO := 3.0.0
 AXE := 4.14.0
 BROWSER_STAMP := .bench/browser/.$(AXE)
+NEXT := 1.0.0rc3
+NEXT_STAMP := .bench/tokenizers-1/.$(NEXT)
 FORMAT_STAMP := .bench/formats/.$(MEGATRON)-$(DATATROVE)-$(OLMO)
 DOLMA := 1.2.1
 DATASETS := 5.2.0
@@ -32,11 +34,12 @@ PEERS := "datatrove:datatrove==$(DATATROVE) tokenizers==0.23.3 orjson" \
   "megatron:gigatoken==$(GIGATOKEN) numpy"
 PEERS_STAMP := .bench/peers/.$(DATATROVE)-$(DOLMA)-$(DATASETS)-$(LITDATA)-$(MOSAIC)-$(GIGATOKEN)
 OPENAI := tiktoken:gpt2 tiktoken:cl100k_base tiktoken:o200k_base
+TEN := gpt2 llama3.2 qwen3 gpt4o deepseek mistral-nemo llama2 gemma3 minilm t5
 COMPARED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs cluster browser pictures lint stress soak bench bench-peers conformance dist clean
+.PHONY: demo test test-tokenizers-1 docs cluster browser pictures lint stress soak bench bench-peers conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -45,6 +48,11 @@ test: lint                ## lint, types, import direction, tests
 	$(BIN)/python -m pytest -n auto
 	@echo "Not run: the tests with a Ray cluster and those with an S3 server (make cluster installs and runs both)."
 	@echo "Not run: the tests of the dashboard in a browser (make browser installs what they need and runs them)."
+
+test-tokenizers-1: $(NEXT_STAMP)  ## the tests of encoding, building, packing and loading with the next line of `tokenizers`, and ten real tokenizers
+	.bench/tokenizers-1/bin/python -m pytest -n auto tests/encoding tests/store tests/packing tests/loading tests/building
+	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(TEN)
+	.bench/tokenizers-1/bin/python scripts/conformance.py --some $(addprefix $(REAL)/,$(TEN))
 
 docs: $(DOCS_STAMP)       ## the documentation as a site in site/; broken links and assets from elsewhere are errors
 	$(BIN)/python scripts/build_site.py
@@ -129,6 +137,14 @@ $(BROWSER_STAMP): $(STAMP)
 	$(PIP) -e '.[dev,browser]'
 	mkdir -p .bench/browser
 	npm install --silent --no-save --prefix .bench/browser axe-core@$(AXE)
+	touch $@
+
+# The next line of `tokenizers`, without what refuses it (transformers).
+$(NEXT_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .bench/tokenizers-1
+	grep -v '^tokenizers==' constraints.txt > .bench/tokenizers-1/constraints.txt
+	.bench/tokenizers-1/bin/python -m pip install --quiet --disable-pip-version-check -c .bench/tokenizers-1/constraints.txt \
+	  -e '.[tiktoken,sentencepiece]' tokenizers==$(NEXT) pytest pytest-xdist hypothesis torch datasets starlette uvicorn obstore matplotlib
 	touch $@
 
 # What packing and loading are compared with. Each has an environment of its own: their pins clash.

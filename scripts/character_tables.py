@@ -39,9 +39,8 @@ def main() -> None:
         except TokenmillError as error:
             print(f"{Path(spec).name}: {error}", flush=True)
             continue
-        small = characters.question_definition(definition)
-        key = "" if small is None else proof.table_key(small, ENGINE)
-        if not key or key in tables:
+        key = proof.table_key(definition, ENGINE)
+        if not characters.has_small_vocabulary(definition) or key in tables:
             continue
         found = proof.prove(definition, ENGINE)
         table = proof.cached_table(key)

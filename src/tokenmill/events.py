@@ -201,6 +201,7 @@ class ShardsDone(Event):
     text_bytes: int
     source_bytes: int
     quarantined: int
+    by_reference: int = 0
     reasons: dict[str, int] = field(default_factory=dict)  # documents left out, by reason
     seconds: StageSeconds
     workers: dict[str, float] = field(default_factory=dict)  # seconds of work, by process id

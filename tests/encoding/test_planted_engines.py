@@ -16,7 +16,7 @@ COUNT = 100
 QUICK = [
     Plant("gpt2", "class", "class", "U+1C33 (Mn) is taken for a space", {"character": "\u1c33", "taken": "space"}, "\u1c33",
           example=["  \u1c33"]),
-    Plant("gpt2", "merges", "ties", "of equal merges the last is done first", {}, example=["   "]),
+    Plant("gpt2", "merges", "ties", "of equal merges the last is done first", {}, "   ", example=["   "]),
     Plant("gpt2", "documents", "last", "the last of more than 2 documents loses an id", {"count": 2},
           example=["the end of it\n", "the end of it\nx", "the end of it\nxx"]),
 ]  # fmt: skip

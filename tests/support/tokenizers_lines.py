@@ -16,6 +16,8 @@ NEED_BELOW_1 = {
     "tests/encoding/test_engine_traits.py": TRANSFORMERS,
     "tests/encoding/test_engines.py": TRANSFORMERS,
     "tests/encoding/test_gpu_rules.py": PARTS,
+    "tests/encoding/test_planted_engines.py": PARTS,
+    "tests/encoding/test_proof.py": PARTS,
     "tests/encoding/test_resolve.py": TRANSFORMERS,
     "tests/encoding/test_resolve_objects.py": TRANSFORMERS,
     "tests/encoding/test_safe_split.py": TRAINS,

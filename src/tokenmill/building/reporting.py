@@ -175,7 +175,7 @@ class _Stride:
 
 
 def _summed(shards: list[events.ShardDone]) -> events.ShardsDone:
-    counts = ("documents", "tokens", "text_bytes", "source_bytes", "quarantined")
+    counts = ("documents", "tokens", "text_bytes", "source_bytes", "quarantined", "by_reference")
     stages = [stage.name for stage in fields(events.StageSeconds)]
     reasons: Counter[str] = Counter()
     workers: defaultdict[str, float] = defaultdict(float)

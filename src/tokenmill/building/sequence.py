@@ -57,8 +57,7 @@ class Results:
     shards: dict[str, str] = field(default_factory=dict)  # task id -> name of its shard, where that is another
     failures: Failures = field(default_factory=dict)
     spot_check: SpotCheck | None = None
-    encoded: int = 0  # documents
-    by_reference: int = 0  # of these, those that the engine has left to the reference
+    by_reference: int = 0  # documents that the engine has left to the reference
 
     def shard_ids(self) -> list[str]:
         return [self.shards.get(task.id, task.id) for task in self.tasks]
@@ -224,10 +223,6 @@ def _carry_out(
         )
     _add_untried_failures(plan, results, emit)
     failed = results.failed_files()
-    if results.spot_check is not None:
-        spot_checked = results.spot_check.checked
-        counts = {"encoded": results.encoded, "by_reference": results.by_reference, "spot_checked": spot_checked}
-        manifest.tokenizer["last_run"] = counts
     manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)
     seconds = time.monotonic() - began
     new_bytes = _new_bytes(plan) + (streams.nbytes if streams is not None else 0)
@@ -264,7 +259,6 @@ def _run_tasks(
         assert result.shard is not None
         plan.fetch_receipt(result.shard.id)
         results.shards[task.id] = result.shard.id
-        results.encoded += result.shard.documents
         results.by_reference += result.shard.by_reference
         if streams is not None:
             streams.done(task)

@@ -71,13 +71,23 @@ class Definition:
         """Every token of the model's vocabulary as text."""
         return self._tokens[1]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The tokenizer.json without added tokens, vocabulary and merges."""
+        return self._tokens[2]
+
     @cached_property
-    def _tokens(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The added tokens and the vocabulary. All that is kept of a parsed tokenizer.json, which takes much memory."""
+    def _tokens(self) -> tuple[list[dict[str, Any]], list[str], dict[str, Any]]:
+        """The added tokens, the vocabulary and the settings: all that is kept of a parsed tokenizer.json."""
         if self.json is None:
-            return [], []
+            return [], [], {}
         parsed = json.loads(self.json)
-        return list(parsed["added_tokens"] or []), vocabulary_texts(parsed)
+        model = {key: value for key, value in parsed["model"].items() if key not in ("vocab", "merges")}
+        return (
+            list(parsed["added_tokens"] or []),
+            vocabulary_texts(parsed),
+            {**parsed, "added_tokens": [], "model": model},
+        )
 
     @cached_property
     def fingerprint(self) -> str:

@@ -32,7 +32,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     folder = open_mirror(str(path)) if is_url(path) else Path(path)
     manifest = read_manifest(folder)
     disk_bytes = _disk_bytes(folder) if mirrored_url(folder) is None else sum(manifest.shard_bytes())
-    more = {"splits": _splits(folder, manifest), "disk_bytes": disk_bytes, **_dates(folder)}
+    more = {"splits": _splits(folder, manifest), "disk_bytes": disk_bytes, **_from_log(folder)}
     return {**facts_of(folder, manifest), **more}
 
 
@@ -57,15 +57,20 @@ def _disk_bytes(folder: Path) -> int:
     return total
 
 
-def _dates(folder: Path) -> dict[str, str | None]:
-    """When the first build of a store began and when the last one finished, in UTC; None if its log does not say."""
+def _from_log(folder: Path) -> dict[str, Any]:
+    """When the first build of a store began and when the last one finished, in UTC; None if its log does not say.
+
+    And how many documents the reference encoded and compared in the last one.
+    """
     created = finished = None
+    counts: dict[str, Any] = {}
     with suppress(OSError):
         for record in read_lines(folder / "events.jsonl"):
             created = created or record["time"]
             if record["event"] == "finished":
                 finished = record["time"]
-    return {"created": _iso(created), "finished": _iso(finished)}
+                counts = {name: record.get(name) for name in ("by_reference", "spot_checked")}
+    return {"created": _iso(created), "finished": _iso(finished), **counts}
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -132,12 +137,12 @@ def info_table(facts: dict[str, Any], *, brief: bool = False) -> str:
     return "\n".join(f"{name:<{NAMES}}{value}" for name, value in info_rows(facts))
 
 
-def _last_run(counts: dict[str, int] | None) -> str:
-    """What the reference did in the last run that encoded anything."""
-    if not counts:
+def _last_build(facts: dict[str, Any]) -> str:
+    """What the reference did in the last build that finished, if its log says."""
+    left, checked = facts.get("by_reference"), facts.get("spot_checked")
+    if left is None or checked is None or not left + checked:
         return ""
-    left, checked = counts["by_reference"], counts["spot_checked"]
-    return f"of {some(counts['encoded'], 'document')} encoded last, {left:,} left to the reference, {checked:,} compared with it"
+    return f"in the last build {some(left, 'document')} left to the reference, {some(checked, 'document')} compared with it"
 
 
 def _built(facts: dict[str, Any]) -> str:
@@ -178,7 +183,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             else "",
         ),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
-        ("", _last_run(tokenizer.get("last_run"))),
+        ("", _last_build(facts)),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]

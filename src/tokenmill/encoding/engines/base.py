@@ -1,7 +1,7 @@
 """The contract of an engine: from an Arrow array of documents to one flat array of ids.
 
 An engine is constructed from a `Definition`. It treats special tokens in the text as the definition says and adds nothing
-around the documents. Only the reference engine of a tokenizer is trusted; every other one has to pass a trial first, see
+around the documents. Only the reference engine of a tokenizer is trusted; every other one has to be proved first, see
 `tokenmill.encoding.selection`. `tokenmill.testing.engines` has the conformance tests for new engines.
 """
 
@@ -30,11 +30,10 @@ BATCH_BYTES = 2 << 20
 class EngineTraits:
     """What a build has to know about an engine.
 
-    `device`: where the engine computes. CPU engines are timed by the CPU time of all their threads, which is what they
-    take from the other workers; engines on other devices by wall time, because their CPU time says nothing.
+    `device`: where the engine computes.
     `processes`: how many worker processes may run the engine at the same time. None means one per core, 0 means that the
     engine exists only in the process that created it.
-    `best_batch_bytes`: how much text to pass to `encode` at once. Trials use this size.
+    `best_batch_bytes`: how much text to pass to `encode` at once.
     `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
     small shards and every core for it.
     `can_fork`: a process that has loaded the engine may be forked. Not so if the engine has threads, or CUDA in its process.
@@ -52,10 +51,6 @@ class EngineTraits:
     def in_process_only(self) -> bool:
         return self.processes == 0
 
-    def seconds(self, *, cpu: float, wall: float) -> float:
-        """The time that counts when engines are compared."""
-        return cpu if self.device == "cpu" else wall
-
 
 class Engine(ABC):
     """Turns documents into ids. Subclasses set `name`, `library` (the distribution it comes from) and `traits`."""
@@ -68,7 +63,7 @@ class Engine(ABC):
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:
-        """Whether the engine can be tried with a tokenizer. By default: with everything that has a tokenizer.json."""
+        """Whether the engine can be tried with a tokenizer. By default: everything that has a tokenizer.json."""
         return definition.json is not None
 
     @abstractmethod

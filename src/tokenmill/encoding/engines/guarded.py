@@ -1,7 +1,7 @@
 """A fast engine that is used for all documents except those with certain characters, which the reference encodes.
 
-Fast engines and references may be built with different versions of Unicode. `selection.rare_characters` decides which
-characters may be guarded; this module applies a guard.
+Fast engines and references may be built with different versions of Unicode. `selection.proof` finds out which characters are
+guarded; this module applies a guard.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, sort
 def guards(ranges: Ranges, text: str) -> bool:
     """Whether a text has a character of these ranges."""
     return _any_of(ranges).search(text) is not None
-
-
-def without(text: str, ranges: Ranges) -> str:
-    """A text with the characters of these ranges removed."""
-    return _any_of(ranges).sub("", text)
 
 
 @cache

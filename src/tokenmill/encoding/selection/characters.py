@@ -95,35 +95,35 @@ def trusted(guard: Ranges) -> list[str]:
     return list(map(chr, codes[keep[codes]].tolist()))
 
 
+def has_small_vocabulary(definition: Definition) -> bool:
+    """Whether there is a `question_definition`: for byte-level BPE, and for BPE that falls back to bytes."""
+    if definition.json is None or definition.reference not in ("tokenizers", "tiktoken"):
+        return False
+    model = definition.settings["model"]
+    is_plain = not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
+    return model["type"] == "BPE" and is_plain and bool(splits_bytes(definition) or model.get("byte_fallback"))
+
+
 def question_definition(definition: Definition) -> Definition | None:
     """The same normalizer and pattern with a small vocabulary that shows what they do; None if there is none for this model."""
-    if definition.json is None or definition.reference not in ("tokenizers", "tiktoken"):
+    if not has_small_vocabulary(definition):
         return None
-    parsed = json.loads(definition.json)
-    model = parsed["model"]
-    if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        return None
+    model = definition.settings["model"]
     byte_pairs = _byte_pairs()
     if (
         definition.reference == "tiktoken"
-    ):  # the conversion of its patterns is exact without such tokens, which are rare
+    ):  # its patterns are converted exactly if there are no such tokens, which are rare
         byte_pairs = [pair for pair in byte_pairs if not OVER_LAST_BREAK.fullmatch(bytes(pair))]
     if splits_bytes(definition):
         alphabet = byte_alphabet()
         singles, pairs = [alphabet[byte] for byte in range(256)], [(alphabet[a], alphabet[b]) for a, b in byte_pairs]
-    elif model.get("byte_fallback"):
+    else:
         letters = ("▁", "a", "q", "x", "1")
         singles, pairs = [*BYTE_TOKENS, *letters], [(a, b) for a in letters for b in letters]
-    else:
-        return None
     names = [*singles, *(a + b for a, b in pairs)]
     unknown = [] if model.get("unk_token") is None else [model["unk_token"]]
     vocabulary = {name: i for i, name in enumerate(dict.fromkeys((*names, *unknown)))}
-    body = {
-        **parsed,
-        "added_tokens": [],
-        "model": {**model, "vocab": vocabulary, "merges": [list(pair) for pair in pairs]},
-    }
+    body = {**definition.settings, "model": {**model, "vocab": vocabulary, "merges": [list(pair) for pair in pairs]}}
     small = replace(definition, json=json.dumps(body, ensure_ascii=False), special_tokens="parse", special={})
     if definition.reference == "tiktoken":
         from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
@@ -146,20 +146,19 @@ def _byte_pairs() -> list[tuple[int, int]]:
 
 def normalizes(definition: Definition) -> bool:
     """Whether a normalizer knows properties of characters."""
-    found = steps(json.loads(definition.json or "{}").get("normalizer"), "normalizers")
+    found = steps(definition.settings.get("normalizer"), "normalizers")
     return any(step["type"] not in ("Replace", "Prepend") for step in found)
 
 
 def splits_bytes(definition: Definition) -> bool:
     """Whether this is a byte-level tokenizer."""
-    found = steps(json.loads(definition.json or "{}").get("pre_tokenizer"), "pretokenizers")
+    found = steps(definition.settings.get("pre_tokenizer"), "pretokenizers")
     return "ByteLevel" in [step["type"] for step in found]
 
 
 def contexts(definition: Definition) -> str:
     """A text in which each ¤ stands for the character that is asked for."""
-    parsed = json.loads(definition.json or "{}")
-    splits = _SPLIT_CONTEXTS if parsed.get("pre_tokenizer") else _PLAIN_CONTEXTS
+    splits = _SPLIT_CONTEXTS if definition.settings.get("pre_tokenizer") else _PLAIN_CONTEXTS
     return splits + (_NORMAL_CONTEXTS if normalizes(definition) else "")
 
 

@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,6 +27,7 @@ import numpy as np
 
 from tokenmill.child_process import ChildDied, end_idle_children
 from tokenmill.display import fields_in_one_line
+from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE
 from tokenmill.encoding.decoder import Decoder
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import ENGINES, engine_traits, engine_version
@@ -34,6 +35,7 @@ from tokenmill.encoding.engines.base import Ids, flatten
 from tokenmill.encoding.engines.guarded import Ranges, describe, guards, merged, outside
 from tokenmill.encoding.selection import characters, suite
 from tokenmill.encoding.selection.examination import Encoded, Examined, differing
+from tokenmill.encoding.tokenizer_json import what_decides_ids
 from tokenmill.errors import TokenizerError
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
@@ -113,11 +115,8 @@ class _Examination:
     def __init__(self, definition: Definition, folder: Path, reference: Examined, engine: Examined) -> None:
         self._definition, self._reference, self._engine = definition, reference, engine
         self._own = folder / "own"
-        self._small = _questions(definition, engine.engine)
-        self._questions = self._own if self._small is None else folder / "questions"
-        for place, each in ((self._own, definition), (self._questions, self._small or definition)):
-            place.mkdir(exist_ok=True)
-            each.save(place)
+        self._own.mkdir()
+        definition.save(self._own)
         self._expected: Encoded | None = None  # the reference's ids of the suite
         self._texts = 0  # compared so far
 
@@ -127,12 +126,12 @@ class _Examination:
         try:
             own = suite.texts(self._definition)
             self._reference.ask(self._own, own)  # it takes the longest
+            contests = suite.contests(self._definition)
             table, shipped = self._table()
             self._ask(self._own, own)
             self._compare(own, self._answer_about_suite(), self._answer(), table.guard)
             flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
-            if flagged:
-                self._same(self._own, flagged, table.guard)
+            self._same(self._own, contests + flagged, table.guard)
         except _Different as different:
             return Proof(name, version, False, str(different), (), self._texts), True
         except _Unable as error:
@@ -153,12 +152,29 @@ class _Examination:
 
     # Characters and splitting.
 
+    @cached_property
+    def _small(self) -> Definition | None:
+        """The definition that questions about characters are asked with; None for the tokenizer's own."""
+        small = characters.question_definition(self._definition)
+        return small if small is not None and ENGINES[self._engine.engine].can_run(small) else None
+
+    @cached_property
+    def _questions(self) -> Path:
+        """Where that definition is saved."""
+        if self._small is None:
+            return self._own
+        folder = self._own.with_name("questions")
+        folder.mkdir()
+        self._small.save(folder)
+        return folder
+
     def _table(self) -> tuple[Table, bool]:
         """The table for this pattern and normalizer, and whether its answers came with tokenmill.
 
         The engine gives its answers on this machine once, whoever has asked the reference.
         """
-        key = "" if self._small is None else table_key(self._small, self._engine.engine)
+        has_key = characters.has_small_vocabulary(self._definition)
+        key = table_key(self._definition, self._engine.engine) if has_key else ""
         shipped, cached = _shipped_table(key), cached_table(key)
         if cached is not None:
             return cached, cached == shipped
@@ -166,7 +182,7 @@ class _Examination:
             found = shipped
         else:
             found = self._found_out()
-        if key:
+        if key and self._small is not None:
             write_cached(_table_path(key), asdict(found))
         return found, found == shipped
 
@@ -305,12 +321,6 @@ class _Examination:
             raise _Different(f"differs from {self._reference.engine} on {texts[differ[0]][:40]!r}{others}")
 
 
-def _questions(definition: Definition, engine: str) -> Definition | None:
-    """The definition that questions about characters are asked with; None for the tokenizer's own."""
-    small = characters.question_definition(definition)
-    return small if small is not None and ENGINES[engine].can_run(small) else None
-
-
 class _Unable(Exception):
     """The engine cannot run the tokenizer. `lasts`: nor will it another time."""
 
@@ -339,9 +349,12 @@ def _proof_path(definition: Definition, engine: str) -> Path:
     return cache_folder() / "proofs" / f"{key}.json"
 
 
-def table_key(small: Definition, engine: str) -> str:
-    """What a table holds for: the pattern and normalizer of `question_definition`, and versions."""
-    return f"{small.fingerprint} {_versions(small.reference, engine)}"
+def table_key(definition: Definition, engine: str) -> str:
+    """What a table holds for: pattern, normalizer and settings of the model; and versions."""
+    pattern = definition.files.get(REST_FILE, b"{}") if definition.reference == "tiktoken" else b"{}"
+    decides = [what_decides_ids(json.dumps(definition.settings)), json.loads(pattern).get("pattern")]
+    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+    return f"{key} {_versions(definition.reference, engine)}"
 
 
 def _table_path(key: str) -> Path:

@@ -52,12 +52,20 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def texts(definition: Definition, every: int = 1) -> list[str]:
-    """All texts. With `every`, only each `every`-th token of the vocabulary, for slow references."""
+    """All texts but `contests`. With `every`, only each `every`-th token of the vocabulary, for slow references."""
     vocabulary = definition.vocabulary[::every]
-    found = [*_SAMPLES, *_runs(), *_characters_in_context(), *_specials(definition), *vocabulary, *_made_of(vocabulary)]
+    found = [*_SAMPLES, *_runs(), *_characters_in_context(), *_specials(definition)]
     if every == 1:
-        found += [*added_tokens_in_context(definition), *_contests(definition), *_long(_SAMPLES)]
-    return list(dict.fromkeys(found))
+        found += [*_in_lines(vocabulary), *_made_of(vocabulary), *added_tokens_in_context(definition), *_long(_SAMPLES)]
+    return list(dict.fromkeys(found + vocabulary if every > 1 else found))
+
+
+def _in_lines(words: Sequence[str]) -> list[str]:
+    """Words on lines, which a reference reads in half the time; those that a line break might be joined with on their own."""
+    plain = [word for word in words if word[-1:].isalnum() and (word[1:] if word[0] == " " else word).isalnum()]
+    lines = ["".join("\n" + word for word in plain[i : i + 16]) for i in range(0, len(plain), 16)]
+    others = set(plain)
+    return lines + [word for word in words if word not in others]
 
 
 def _runs() -> Iterator[str]:
@@ -82,25 +90,22 @@ def _made_of(vocabulary: Sequence[str]) -> Iterator[str]:
         yield "".join(draw.choices(words, k=draw.randint(2, 5)))
 
 
-def _contests(definition: Definition) -> list[str]:
+def contests(definition: Definition) -> list[str]:
     """Texts that show which of two merges comes first: each merge before and behind those that want the same token."""
     parsed = json.loads(definition.json or "{}")
-    wanting: dict[
-        str, list[tuple[int, bool, str]]
-    ] = {}  # for each token, the merges that want it: rank, whether it is first, other token
-    for rank, merge in enumerate(parsed.get("model", {}).get("merges") or ()):
+    # For each token, the merges that want it: whether it is the first of the two, and the other one.
+    wanting: dict[str, list[tuple[bool, str]]] = {}
+    for merge in parsed.get("model", {}).get("merges") or ():
         first, second = merge.split(" ") if isinstance(merge, str) else merge
-        wanting.setdefault(first, []).append((rank, True, second))
-        wanting.setdefault(second, []).append((rank, False, first))
+        wanting.setdefault(first, []).append((True, second))
+        wanting.setdefault(second, []).append((False, first))
     names = []
     for token, merges in wanting.items():
-        for (_, is_first, a), (_, is_first_too, b) in pairwise(merges):
+        for (is_first, a), (is_first_too, b) in pairwise(merges):
             if is_first != is_first_too:
                 names.append(b + token + a if is_first else a + token + b)
-    words = list(filter(None, texts_of(parsed, names))) if names else []
-    return [
-        "".join("\n" + word for word in words[i : i + 16]) for i in range(0, len(words), 16)
-    ]  # nothing merges with a line break
+    words = list(dict.fromkeys(texts_of(parsed, names))) if names else []
+    return _in_lines(words) + ["\n" + word for word in words if not word.isalnum()]
 
 
 def _long(samples: Sequence[str]) -> Iterator[str]:
