@@ -139,7 +139,7 @@ def test_what_the_reference_did_is_told(tokenizer_path, tmp_path, capsys):
     assert main([*command, "--workers", "0"]) == 0
     assert "left to the reference: 1 document" in capsys.readouterr().err
     assert main(["info", str(tmp_path / "store")]) == 0
-    assert "of 3 documents encoded last, 1 left to the reference, " in capsys.readouterr().out
+    assert "in the last build 1 document left to the reference, " in capsys.readouterr().out
 
 
 def test_a_proof_is_part_of_the_time_that_is_promised(tokenizer_path, tmp_path, capsys, proved_now):
