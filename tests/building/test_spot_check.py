@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from time import monotonic, sleep
@@ -376,7 +377,7 @@ def verify(capsys, store: tm.Store | Path, count: str = ALL) -> tuple[int, dict[
 
 
 DAMAGE = re.compile(
-    r"differs from tokenizers [\d.]+, first at token (\d+): \[(.*)\] by the reference, \[(.*)\] by the engine"
+    r"differs from tokenizers [\w.]+, first at token (\d+): \[(.*)\] by the reference, \[(.*)\] by the engine"
 )
 
 
@@ -401,7 +402,7 @@ def test_a_good_store_encoded_again(tmp_path, tokenizer_path, capsys):
     for count in (1, 5, 64, 65, 200):
         assert verify(capsys, store, str(count))[1]["reencoded"] == count
     assert main(["verify", str(store.path), "--reencode", "7"]) == 0
-    assert f"tokenizers {tokenizers.__version__} gives the same ids for 7 documents" in capsys.readouterr().out
+    assert f"tokenizers {version('tokenizers')} gives the same ids for 7 documents" in capsys.readouterr().out
     assert main(["verify", str(store.path), "--json"]) == 0
     assert "reencoded" not in json.loads(capsys.readouterr().out)
 
