@@ -411,7 +411,7 @@ def test_ctrl_c(corpus, undisturbed, tokenizer_path, tmp_path, capsys, moment):
         os.killpg(build.pid, signal.SIGINT)
         code, out, err = finish(build)
         assert wait_until(lambda: not members(build.pid), 10)
-    assert code == 130
+    assert code in (130, -signal.SIGINT), err  # the latter if it comes while Python compiles text, as for a dataclass
     assert out == ""
     assert "Finished shards are kept: run the command again to resume" in err
     assert "Traceback" not in err

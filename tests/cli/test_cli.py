@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from io import BytesIO, TextIOWrapper
 
 import pyarrow as pa
@@ -131,6 +132,31 @@ def test_a_signal_ends_a_build_in_order(jsonl, tmp_path, monkeypatch, capsys, nu
     err = capsys.readouterr().err
     assert "stopped with 0 of 1 shard finished\n" in err
     assert "Finished shards are kept: run the command again to resume" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_arrives_in_a_finalizer_is_not_lost(jsonl, tmp_path, monkeypatch, number, code):
+    """Python prints exceptions in a `__del__`, and goes on."""
+
+    class Interrupted:
+        def __del__(self):
+            os.kill(os.getpid(), number)
+            time.sleep(0.001)  # the exception is raised here
+
+    def finalize(terminal, event):
+        if event.name == "started":
+            Interrupted()
+            time.sleep(5)
+
+    monkeypatch.setattr(Terminal, "__call__", finalize)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        began = time.monotonic()
+        command = ["build", str(jsonl(["a"])), "-t", "bytes", "-o", str(tmp_path / "store"), "--workers", "0"]
+        assert main(command) == code
+        assert time.monotonic() - began < 4
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_separator(tokenizer_path, tmp_path, capsys):

@@ -22,7 +22,7 @@ from tokenmill.encoding.gpu.device_process import DeviceServer, _in_words
 from tokenmill.encoding.gpu.engine import MOST_LOSSES, GpuEngine
 from tokenmill.encoding.gpu.hash_tables import tables_of
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom
-from tokenmill.encoding.selection import choosing
+from tokenmill.encoding.selection import characters, choosing
 from tokenmill.encoding.selection.choosing import choose, remember_rates
 from tokenmill.encoding.selection.proof import Proof
 from tokenmill.errors import TokenizerError
@@ -335,6 +335,24 @@ def test_a_gpu_is_chosen_for_large_corpora_if_it_is_faster(
 
 
 # Builds.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_characters():
+    """The simulated device is slow: it is asked about some characters of every kind, and all others are guarded."""
+    asked = (
+        range(0x250),
+        range(0x300, 0x370),
+        range(0x600, 0x670),
+        range(0x2000, 0x2070),
+        range(0x4E00, 0x4E40),
+        range(0x1F600, 0x1F640),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(characters, "_PLANES", asked)
+        characters.not_asked.cache_clear()
+        yield
+    characters.not_asked.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "encoding/test_encoder.py::test_real_text_is_exact",
             "encoding/test_encoder.py::test_any_text_is_exact",
         ],
-        "Engines are tested": [
+        "is proved, character by character": [
             "encoding/test_proof.py::test_one_differing_id_and_an_engine_is_refused",
             "encoding/test_proof.py::test_characters_younger_than_an_engines_unicode",
             "encoding/test_proof.py::test_an_engine_that_mistakes_a_flag_of_an_added_token",
@@ -25,7 +25,7 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "encoding/test_choosing.py::test_little_text_is_encoded_by_the_reference",
             "encoding/test_choosing.py::test_more_text_is_encoded_by_the_engine_that_is_proved",
         ],
-        "spot-checked during the build, and stopped at the first difference": [
+        "a spot check stops a build at the first difference": [
             "building/test_spot_check.py::test_a_wrong_engine_is_caught"
         ],
     },

@@ -47,19 +47,30 @@ class Terminated(BaseException):
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: the cursor is shown again, and the log says that the build was stopped."""
+    """SIGTERM ends the command as Ctrl-C does: the cursor is shown again, and the log says that the build was stopped.
+
+    A signal that arrives in a `__del__`, where Python drops exceptions, is sent again.
+    """
 
     def stop(number: int, frame: Any) -> None:
         raise Terminated
 
+    def send_again(dropped: Any) -> None:
+        number = {KeyboardInterrupt: signal.SIGINT, Terminated: signal.SIGTERM}.get(dropped.exc_type)
+        if number is None:
+            sys.__unraisablehook__(dropped)
+        else:
+            threading.Timer(0.01, signal.pthread_kill, [threading.main_thread().ident, number]).start()
+
     if threading.current_thread() is not threading.main_thread():  # others cannot set handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before, sys.unraisablehook = (signal.signal(signal.SIGTERM, stop), sys.unraisablehook), send_again
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[0])
+        sys.unraisablehook = before[1]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ engines that must not be forked, and on systems other than Linux, every worker i
 from __future__ import annotations
 
 import selectors
+from contextlib import suppress
 from dataclasses import asdict
 
 from tokenmill.building.executors.supervisor import START_KILLS, START_STRIKES
@@ -108,7 +109,8 @@ class Launcher:
     def _end_template(self) -> tuple[int, str]:
         assert self._template is not None
         template, self._template = self._template, None
-        self._selector.unregister(template.socket)
+        with suppress(KeyError):  # Ctrl-C may come before it is registered
+            self._selector.unregister(template.socket)
         ended = template.end()
         self._drop_started()
         return ended

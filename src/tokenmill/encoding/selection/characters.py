@@ -1,9 +1,9 @@
 """Texts that ask an engine for every property of every character that decides ids.
 
 What an engine can get wrong about a character is finite: its class in each alternative of the pattern that splits text, what the
-normalizer makes of it alone, its combining class, what it composes with. `character_texts` has one question for each of these and
-each character; `mark_texts` puts combining marks beside one mark of every class, and beside the letters they compose with. A
-character for which the engine answers as the reference does is trusted, all others are guarded: see `proof`.
+normalizer makes of it alone, its combining class, what it composes with. `questions` has a text for each of these and each
+character, with combining marks beside one mark of every class and behind the letters they compose with. A character for which
+the engine answers as the reference does is trusted, all others are guarded: see `proof`.
 
 Trusted characters of one class are the same to a pattern, which is an automaton over some dozen classes. `class_strings` has all
 short strings of representatives of the classes, as long as the quantifiers and look-aheads of patterns reach.
@@ -32,10 +32,10 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.guarded import Ranges, merged, outside
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
 
-VERSION = 1  # of the questions: answers hold for the version they were given to
+VERSION = 2  # of the questions: answers hold for the version they were given to
 PICTOGRAPHS = range(
     0x1F000, 0x1FC00
-)  # new ones are in wide use within a year, and are asked for before they are assigned
+)  # new ones are in wide use within a year: they are asked for before they are assigned
 _ODD = (  # letters without case or with two, digits of all kinds, marks, spaces, format characters, symbols
     "éÉǅʰªſKİıßﬁΣςß中あア한ا٣Ⅷ²½\u0301\u0903\u20dd"
     "\u0085\u00a0\u1680\u2028\u2029\u3000\u200b\u200d\ufeff\u00ad\u180e«€😀👍\ue000\ufffd一龥"

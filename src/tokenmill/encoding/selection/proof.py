@@ -34,6 +34,7 @@ from tokenmill.encoding.engines import ENGINES, engine_traits, engine_version
 from tokenmill.encoding.engines.base import Ids, flatten
 from tokenmill.encoding.engines.guarded import Ranges, describe, guards, merged, outside
 from tokenmill.encoding.selection import characters, suite
+from tokenmill.encoding.selection.characters import is_moved
 from tokenmill.encoding.selection.examination import Encoded, Examined, differing
 from tokenmill.encoding.tokenizer_json import what_decides_ids
 from tokenmill.errors import TokenizerError
@@ -241,16 +242,13 @@ class _Examination:
         if self._small is None:
             return [c for c in known if c in found]
         decoder = Decoder(self._small.json or "")
+        later = [c for c in known if not c.isascii()]
         for context in characters.MOVED_CONTEXTS:
-            texts = [context.replace("¤", c) for c in known]
+            texts = [context.replace("¤", c) for c in later]
             self._ask(self._questions, texts)
             for ids, _ in (self._reference_about(texts), self._answer()):
                 made = decoder.text(ids).split("x")  # with which each text ends
-                found.update(
-                    c
-                    for c, asked, result in zip(known, texts, made, strict=False)
-                    if characters.is_moved(asked, result)
-                )
+                found.update(c for c, asked, result in zip(later, texts, made, strict=False) if is_moved(asked, result))
         return [c for c in known if c in found]
 
     def _members(self, known: list[str]) -> list[str]:
