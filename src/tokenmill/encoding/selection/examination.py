@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,18 +21,17 @@ from tokenmill.documents import text_array, text_bytes, text_offsets
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
 
 Encoded = tuple[Ids, Offsets]
-BLOCK_BYTES = (
-    1 << 16
-)  # texts per call in an examination, about: a reference needs hundreds of times this memory for its results
+# Texts per call in an examination, about: a reference needs hundreds of times this memory for its results.
+BLOCK_BYTES = 1 << 16
 
 
 class Examined:
     """An engine in a process of its own."""
 
-    def __init__(self, engine: str, *, threads: bool = False) -> None:
-        """`threads`: it may use all cores."""
+    def __init__(self, engine: str, *, threads: bool = False, python: str = sys.executable) -> None:
+        """`threads`: it may use all cores. `python` runs it, such as that of an environment with other libraries."""
         self.engine, self._threads = engine, threads
-        self._child = Child("tokenmill.encoding.selection.examination")
+        self._child = Child("tokenmill.encoding.selection.examination", python)
 
     def __enter__(self) -> Examined:
         return self
