@@ -71,11 +71,12 @@ def tokenizer_path() -> Path:
 @pytest.fixture(scope="session")
 def proved(tmp_path_factory, tokenizer_path, _own_cache) -> Path:
     """A cache that knows of the tokenizer that gigatoken is right, and nothing else. Tests with a cache of their own copy it."""
-    tokenizer = tm.load_tokenizer(tokenizer_path)
-    assert tokenizer.engine == "gigatoken", tokenizer.proof
     folder = tmp_path_factory.mktemp("proved")
-    for name in ("proofs", "characters"):
-        shutil.copytree(Path(os.environ["TOKENMILL_CACHE"], name), folder / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKENMILL_CACHE", str(folder))
+        tokenizer = tm.load_tokenizer(tokenizer_path)
+        assert tokenizer.engine == "gigatoken", tokenizer.proof
+    shutil.copytree(folder, os.environ["TOKENMILL_CACHE"], dirs_exist_ok=True)
     return folder
 
 
