@@ -23,7 +23,7 @@ import tokenmill as tm
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines import Engine, make_engine
 from tokenmill.encoding.engines.guarded import GuardedEngine
-from tokenmill.encoding.selection.slow_tokenizers import EVERY
+from tokenmill.encoding.selection.choosing import EVERY
 from tokenmill.encoding.tokenizer_json import byte_alphabet
 from tokenmill.testing.engines import EngineCase, EngineContract, encode, suite_texts, texts_with
 

@@ -13,8 +13,7 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, engine_version, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
-from tokenmill.encoding.selection.choosing import Choice, choose, leaves_to_reference, needs_proof
-from tokenmill.encoding.selection.slow_tokenizers import choose_slow
+from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, leaves_to_reference, needs_proof
 from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.formatting import first_names
 

@@ -15,7 +15,7 @@ from tokenmill.building.executors.supervisor import START_KILLS, START_STRIKES
 from tokenmill.building.executors.worker_process import Template, WorkerProcess, can_fork, drop_template, take_template
 from tokenmill.building.executors.worker_template import HAS_THREADS
 from tokenmill.building.task_context import TaskContext
-from tokenmill.encoding.engines import can_fork as can_fork_engine
+from tokenmill.encoding.engines import engine_traits
 from tokenmill.errors import BuildError
 
 
@@ -54,7 +54,7 @@ class Launcher:
     def begin(self, context: TaskContext) -> None:
         """Set the context. Workers that were started before get it, too."""
         self._context = context
-        if self._forks and can_fork_engine(context.encoder["engine_name"]):
+        if self._forks and engine_traits(context.encoder["engine_name"]).can_fork:
             if self._template is not None:
                 self._template.load(context)
         else:

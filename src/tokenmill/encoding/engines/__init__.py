@@ -11,8 +11,13 @@ import numpy as np
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
 from tokenmill.encoding.engines.fast import BytesEngine, GigatokenEngine
-from tokenmill.encoding.engines.references import SentencePieceEngine, TiktokenEngine, TokenizersEngine
-from tokenmill.encoding.engines.transformers_slow import LiveEngine, PythonEngine
+from tokenmill.encoding.engines.references import (
+    LiveEngine,
+    PythonEngine,
+    SentencePieceEngine,
+    TiktokenEngine,
+    TokenizersEngine,
+)
 from tokenmill.encoding.gpu.engine import CUPY, GpuEngine
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import EncodingError
@@ -47,30 +52,19 @@ def make_reference(definition: Definition, live: Any = None) -> ReferenceEngine:
 
 
 def runners(definition: Definition) -> list[str]:
-    """The installed engines that can be tried with a tokenizer, the reference first."""
-    engines = [engine for engine in ENGINES.values() if engine is not GpuEngine]  # only if it is asked for
-    names = [definition.reference, *(engine.name for engine in engines if engine.can_run(definition))]
-    return [name for name in dict.fromkeys(names) if name in ENGINES and engine_version(name)]
+    """The installed engines that can be tried with a tokenizer, the reference first. The GPU only if it is asked for."""
+    names = [name for name, engine in ENGINES.items() if engine is not GpuEngine and engine.can_run(definition)]
+    return [name for name in dict.fromkeys((definition.reference, *names)) if name in ENGINES and engine_version(name)]
 
 
 def engine_traits(name: str) -> EngineTraits:
     return _ALL[name].traits
 
 
-def can_fork(name: str) -> bool:
-    """Whether a process that has loaded an engine may be forked. `tokenizers` 1.0 loads nothing more in the other process."""
-    is_new = name == TokenizersEngine.name and not engine_version(name).startswith("0.")
-    return engine_traits(name).can_fork and not is_new
-
-
 def engine_version(name: str) -> str:
     """The version of an engine's library, or "" if it is not installed."""
-    library = _ALL[name].library
-    return (
-        next(filter(None, map(installed_version, CUPY)), "")
-        if library == GpuEngine.library
-        else installed_version(library)
-    )
+    libraries = CUPY if name == GpuEngine.name else (_ALL[name].library,)
+    return next(filter(None, map(installed_version, libraries)), "")
 
 
 def check_shape(name: str, count: int, ids: Ids, offsets: Offsets) -> None:

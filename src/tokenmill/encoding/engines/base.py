@@ -28,24 +28,16 @@ BATCH_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTraits:
-    """What a build has to know about an engine.
+    """What a build has to know about an engine."""
 
-    `device`: where the engine computes.
-    `processes`: how many worker processes may run the engine at the same time. None means one per core, 0 means that the
-    engine exists only in the process that created it.
-    `best_batch_bytes`: how much text to pass to `encode` at once.
-    `is_slow`: a tokenizer written in Python, well below 1 MB/s. Such a tokenizer is its own reference, and a build uses
-    small shards and every core for it.
-    `can_fork`: a process that has loaded the engine may be forked. Not so if the engine has threads, or CUDA in its process.
-    `knows_unicode`: its ids depend on properties of characters, such as being a letter, and so on a version of Unicode.
-    """
-
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"  # where it computes
+    # How many worker processes may run it at once; None: one per core; 0: it exists only in the process that created it.
     processes: int | None = None
-    best_batch_bytes: int = BATCH_BYTES
+    best_batch_bytes: int = BATCH_BYTES  # how much text to pass to `encode` at once
+    # Written in Python, well below 1 MB/s, and its own reference: a build uses small shards and every core.
     is_slow: bool = False
-    can_fork: bool = True
-    knows_unicode: bool = True
+    can_fork: bool = True  # a process that has loaded it may be forked: it has no threads, and no CUDA in its process
+    knows_unicode: bool = True  # its ids depend on properties of characters, and so on a version of Unicode
 
     @property
     def in_process_only(self) -> bool:
@@ -90,6 +82,12 @@ class ReferenceEngine(Engine):
     def can_run(cls, definition: Definition) -> bool:
         return definition.reference == cls.name
 
+    def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
+        return flatten(map(self.encode_one, values.to_pylist()))
+
+    @abstractmethod
+    def encode_one(self, text: str) -> list[int]: ...
+
     @abstractmethod
     def vocabulary(self) -> Vocabulary: ...
 
@@ -100,6 +98,12 @@ class ReferenceEngine(Engine):
 
 def offsets_of(lengths: Any) -> Offsets:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))))
+
+
+def flatten(documents: Iterable[list[int] | Ids]) -> tuple[Ids, Offsets]:
+    """Lists of ids in the form that `Engine.encode` returns."""
+    arrays = [np.empty(0, np.uint32), *(np.asarray(ids, np.uint32) for ids in documents)]
+    return np.concatenate(arrays), np.cumsum([len(array) for array in arrays], dtype=np.int64)
 
 
 def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, Offsets]) -> tuple[Ids, Offsets]:
@@ -116,13 +120,4 @@ def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, O
 def distinct(indices: Offsets) -> Offsets:
     """The indices sorted, each once. np.unique does the same, and imports masked arrays for it."""
     ordered: Offsets = np.sort(indices)
-    is_first = np.ones(len(ordered), bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[is_first]
-
-
-def flatten(documents: Iterable[list[int] | Ids]) -> tuple[Ids, Offsets]:
-    """Lists of ids in the form that `Engine.encode` returns."""
-    arrays = [np.asarray(ids, np.uint32) for ids in documents]
-    offsets = offsets_of([len(array) for array in arrays])
-    return np.concatenate(arrays) if arrays else np.empty(0, np.uint32), offsets
+    return ordered[np.diff(ordered, prepend=-1) > 0]

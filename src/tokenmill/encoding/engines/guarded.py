@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.documents import text_offsets
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines import can_fork, make_engine
+from tokenmill.encoding.engines import engine_traits, make_engine
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, interleaved
 
 if TYPE_CHECKING:
@@ -25,6 +25,29 @@ if TYPE_CHECKING:
 CHUNK = 1 << 18  # bytes looked at together; they and what is computed from them stay in the cache of a core
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, sorted
+Mask = npt.NDArray[np.bool_]  # a flag for each code point
+
+
+def mask_of(ranges: Iterable[Sequence[int]]) -> Mask:
+    mask = np.zeros(0x110000, bool)
+    for low, high in ranges:
+        mask[low : high + 1] = True
+    return mask
+
+
+def ranges_of(mask: Mask) -> Ranges:
+    """The characters of a mask as sorted ranges that do not touch."""
+    borders = np.flatnonzero(np.diff(mask, prepend=False, append=False)).tolist()
+    return tuple((low, high - 1) for low, high in zip(borders[::2], borders[1::2], strict=True))
+
+
+def merged(ranges: Iterable[Sequence[int]]) -> Ranges:
+    return ranges_of(mask_of(ranges))
+
+
+def outside(ranges: Ranges, others: Ranges) -> Ranges:
+    """The characters of some ranges that are not in others."""
+    return ranges_of(mask_of(ranges) & ~mask_of(others))
 
 
 def guards(ranges: Ranges, text: str) -> bool:
@@ -38,32 +61,6 @@ def _any_of(ranges: Ranges) -> re.Pattern[str]:
     return re.compile(f"[{inside}]" if inside else "(?!)")
 
 
-def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same characters as sorted ranges that do not touch."""
-    result: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if result and low <= result[-1][1] + 1:
-            result[-1] = (result[-1][0], max(high, result[-1][1]))
-        else:
-            result.append((low, high))
-    return tuple(result)
-
-
-def outside(ranges: Ranges, others: Ranges) -> Ranges:
-    """The characters of some ranges that are not in others."""
-    result = []
-    for low, high in ranges:
-        for other_low, other_high in others:
-            if other_high < low or other_low > high:
-                continue
-            if low < other_low:
-                result.append((low, other_low - 1))
-            low = other_high + 1
-        if low <= high:
-            result.append((low, high))
-    return tuple(result)
-
-
 def describe(ranges: Ranges) -> str:
     """The characters in words."""
     count = sum(high - low + 1 for low, high in ranges)
@@ -75,11 +72,12 @@ def describe(ranges: Ranges) -> str:
 
 def guarded(fast: Engine, definition: Definition, guard: Iterable[Sequence[int]]) -> Engine:
     """An engine behind its guard, or the engine itself if the guard is empty."""
-    ranges = tuple((low, high) for low, high in guard)
+    ranges, reference = list(guard), definition.reference
     if not ranges:
         return fast
-    reference = definition.reference
-    return GuardedEngine(fast, lambda: make_engine(reference, definition), ranges, preloads=can_fork(reference))
+    return GuardedEngine(
+        fast, lambda: make_engine(reference, definition), ranges, preloads=engine_traits(reference).can_fork
+    )
 
 
 class GuardedEngine(Engine):
@@ -88,18 +86,18 @@ class GuardedEngine(Engine):
     The reference is constructed for the first such document.
     """
 
-    def __init__(self, fast: Engine, reference: Callable[[], Engine], ranges: Ranges, *, preloads: bool = True) -> None:
+    def __init__(
+        self, fast: Engine, reference: Callable[[], Engine], guard: Iterable[Sequence[int]], *, preloads: bool = True
+    ) -> None:
         self.name, self.traits = fast.name, fast.traits
         self._fast, self._make_reference = fast, reference
         self._reference: Engine | None = None
         self._left, self._preloads = 0, preloads
-        self._is_guarded = np.zeros(0x110000, bool)
-        for low, high in ranges:
-            self._is_guarded[low : high + 1] = True
-        self._first_two = _first_two_bytes(ranges)
+        self._is_guarded = mask_of(guard)
+        self._first_two = _first_two_bytes(self._is_guarded)
         self._is_first = self._first_two.reshape(256, 256).any(axis=1)
         self._lowest = int(self._is_first.argmax())
-        self._ascii = [byte for low, high in ranges for byte in range(low, min(high, 0x7F) + 1)]
+        self._ascii = np.flatnonzero(self._is_guarded[:0x80]).tolist()
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         documents = self._guarded_documents(values)
@@ -146,18 +144,14 @@ class GuardedEngine(Engine):
         return at if len(at) < len(data) // 50 else at[self._is_first.take(data.take(at))]
 
 
-def _first_two_bytes(ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """For each pair of bytes, as first * 256 + second: whether a character beyond ASCII in these ranges starts with it."""
-    possible = np.zeros(1 << 16, bool)
-    for low, high in ranges:
-        # 64 neighbouring characters differ only in the last byte.
-        for point in (*range(max(low, 0x80), high + 1, 64), high):
-            if point >= 0x80 and not 0xD800 <= point < 0xE000:
-                raw = chr(point).encode()
-                if len(raw) == 2:
-                    possible[raw[0] << 8 : raw[0] + 1 << 8] = True
-                else:
-                    possible[raw[0] << 8 | raw[1]] = True
+def _first_two_bytes(mask: Mask) -> Mask:
+    """For each pair of bytes, as first * 256 + second: whether a character beyond ASCII of this mask starts with it."""
+    possible, codes = np.zeros(1 << 16, bool), np.flatnonzero(mask)
+    codes = codes[(codes >= 0x80) & ((codes < 0xD800) | (codes > 0xDFFF))]
+    of_two, of_three, of_four = np.split(codes, np.searchsorted(codes, (0x800, 0x10000)))
+    possible.reshape(256, 256)[0xC0 | of_two >> 6] = True  # the second byte is the last one: any
+    possible[(0xE0 | of_three >> 12) << 8 | 0x80 | of_three >> 6 & 0x3F] = True
+    possible[(0xF0 | of_four >> 18) << 8 | 0x80 | of_four >> 12 & 0x3F] = True
     return possible
 
 
@@ -176,5 +170,5 @@ def _code_points(data: npt.NDArray[np.uint8], at: Offsets) -> Iterator[tuple[Off
 def _take(values: pa.LargeStringArray, indices: Offsets) -> pa.LargeStringArray:
     import pyarrow as pa
 
-    selection = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices.astype(np.int64))])
-    return values.take(selection)
+    # pa.array would import pandas, and masked arrays.
+    return values.take(pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices.astype(np.int64))]))

@@ -1,14 +1,21 @@
-"""Engines that define what a tokenizer's ids are: the libraries that tokenizer.json, tiktoken and SentencePiece come from."""
+"""Engines that define what a tokenizer's ids are: the libraries that tokenizer.json, tiktoken and SentencePiece come from; and
+slow tokenizers of `transformers`, written in Python, which some models have nothing else than.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
+from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine, Vocabulary
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
-from tokenmill.encoding.libraries import import_library
+from tokenmill.encoding.libraries import import_library, installed_version, quiet_transformers
+from tokenmill.errors import TokenizerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +25,8 @@ class TokenizersEngine(Engine):
     """`tokenizers`: runs every tokenizer.json and is the reference for it. A few MB/s; a Python string per document."""
 
     name = library = "tokenizers"
+    # 1.0 loads nothing in a forked process.
+    traits = EngineTraits(can_fork=installed_version("tokenizers").startswith("0."))
 
     def __init__(self, definition: Definition) -> None:
         self._tokenizer = HfTokenizer(definition.engine_json)
@@ -38,9 +47,8 @@ class TiktokenEngine(ReferenceEngine):
         self._encoding = self._ranks.encoding()
         self._allowed: Any = "all" if definition.special_tokens == "parse" else set()
 
-    def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        encode, allowed = self._encoding.encode, self._allowed
-        return flatten(encode(text, allowed_special=allowed, disallowed_special=()) for text in values.to_pylist())
+    def encode_one(self, text: str) -> list[int]:
+        return list(self._encoding.encode(text, allowed_special=self._allowed, disallowed_special=()))
 
     def vocabulary(self) -> Vocabulary:
         special = self._ranks.special
@@ -69,14 +77,11 @@ class SentencePieceEngine(ReferenceEngine):
         longest_first = sorted(self._parsed, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
 
-    def _named(self, is_wanted: Any) -> dict[str, int]:
+    def _named(self, is_wanted: Callable[[int], bool]) -> dict[str, int]:
         """The ids of some pieces, by name."""
         return {self._processor.id_to_piece(i): i for i in range(self._processor.get_piece_size()) if is_wanted(i)}
 
-    def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        return flatten(map(self._encode_one, values.to_pylist()))
-
-    def _encode_one(self, text: str) -> list[int]:
+    def encode_one(self, text: str) -> list[int]:
         if self._split is None or self._split.search(text) is None:
             return list(self._processor.encode(text))
         ids: list[int] = []
@@ -90,3 +95,54 @@ class SentencePieceEngine(ReferenceEngine):
 
     def decode_bytes(self, ids: list[int]) -> bytes:
         return str(self._processor.decode(ids)).encode()
+
+
+class PythonEngine(ReferenceEngine):
+    """A slow tokenizer, loaded from the files it saved, by a class of `transformers` or one this process can import.
+
+    Well below 1 MB/s. Code that comes with a model is never run.
+    """
+
+    name, library = "python", "transformers"
+    traits = EngineTraits(is_slow=True, can_fork=False)
+
+    def __init__(self, definition: Definition, tokenizer: Any = None) -> None:
+        self._tokenizer = _load_slow(definition) if tokenizer is None else tokenizer
+        self._options = {"add_special_tokens": False}
+        if definition.special_tokens != "parse":
+            self._options["split_special_tokens"] = True
+
+    def encode_one(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, **self._options))
+
+    def vocabulary(self) -> Vocabulary:
+        slow = self._tokenizer
+        added = {token.content: number for number, token in sorted(slow.added_tokens_decoder.items())}
+        size = max([*slow.get_vocab().values(), *added.values(), len(slow) - 1], default=-1) + 1
+        special = set(slow.all_special_tokens) - {slow.unk_token}
+        return Vocabulary(size, added, [name for name in added if name in special])
+
+    def decode_bytes(self, ids: list[int]) -> bytes:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False)).encode()
+
+
+class LiveEngine(PythonEngine):
+    """A slow tokenizer object of the user's. Used where no equal copy can be loaded from its files."""
+
+    name = "live"
+    traits = EngineTraits(is_slow=True, processes=0)
+
+
+def _load_slow(definition: Definition) -> Any:
+    """Load a slow tokenizer from the files of its definition."""
+    module, _, name = (definition.python_class or "").partition(":")
+    with quiet_transformers() as transformers, tempfile.TemporaryDirectory() as folder:
+        try:
+            loaded_class = getattr(importlib.import_module(module), name)
+            if module == "__main__" or not issubclass(loaded_class, transformers.PreTrainedTokenizerBase):
+                raise TypeError(f"{name} of {module} cannot be imported by another process")
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise TokenizerError(f"cannot import its class {definition.python_class}: {error}") from error
+        for file, content in definition.files.items():
+            Path(folder, file).write_bytes(content)
+        return loaded_class.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

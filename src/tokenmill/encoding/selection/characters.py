@@ -29,13 +29,12 @@ import numpy.typing as npt
 
 from tokenmill.encoding.conversion.tiktoken_patterns import OVER_LAST_BREAK
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.guarded import Ranges, merged, outside
+from tokenmill.encoding.engines.guarded import Ranges, mask_of, ranges_of
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
 
 VERSION = 2  # of the questions: answers hold for the version they were given to
-PICTOGRAPHS = range(
-    0x1F000, 0x1FC00
-)  # new ones are in wide use within a year: they are asked for before they are assigned
+# New ones are in wide use within a year: they are asked for before they are assigned.
+PICTOGRAPHS = range(0x1F000, 0x1FC00)
 _ODD = (  # letters without case or with two, digits of all kinds, marks, spaces, format characters, symbols
     "éÉǅʰªſKİıßﬁΣςß中あア한ا٣Ⅷ²½\u0301\u0903\u20dd"
     "\u0085\u00a0\u1680\u2028\u2029\u3000\u200b\u200d\ufeff\u00ad\u180e«€😀👍\ue000\ufffd一龥"
@@ -61,6 +60,7 @@ _UNIFORM = (range(0x3400, 0xA000), range(0xA000, 0xA490), range(0xAC00, 0xD7A4),
             range(0x17000, 0x19000), range(0x1B000, 0x1B300), range(0x1D000, 0x1D800), range(0x1F000, 0x32400))  # fmt: skip
 
 
+@cache
 def domain() -> npt.NDArray[np.int64]:
     """The characters that are asked for. Documents with any other are left to the reference."""
     return np.concatenate([np.arange(plane.start, plane.stop) for plane in _PLANES])
@@ -72,27 +72,16 @@ def not_asked(*, knows_unicode: bool) -> Ranges:
 
     They are private, or this Python's Unicode does not know them, which matters for engines that have a Unicode of their own.
     """
+    mask = mask_of(((0, 0xD7FF), (0xE000, 0x10FFFF)))
     codes = domain().tolist()
-    asked = (c for c in codes if not knows_unicode or c in PICTOGRAPHS or unicodedata.category(chr(c)) != "Cn")
-    return outside(((0, 0xD7FF), (0xE000, 0x10FFFF)), ranges_of(map(chr, asked)))
-
-
-def ranges_of(characters: Iterable[str]) -> Ranges:
-    return merged((ord(c), ord(c)) for c in characters)
-
-
-def of(ranges: Ranges) -> list[str]:
-    """The characters of some ranges."""
-    return [chr(code) for low, high in ranges for code in range(low, high + 1)]
+    mask[[c for c in codes if not knows_unicode or c in PICTOGRAPHS or unicodedata.category(chr(c)) != "Cn"]] = False
+    return ranges_of(mask)
 
 
 def trusted(guard: Ranges) -> list[str]:
     """The characters that are not guarded."""
-    keep = np.ones(0x110000, bool)
-    for low, high in guard:
-        keep[low : high + 1] = False
     codes = domain()
-    return list(map(chr, codes[keep[codes]].tolist()))
+    return list(map(chr, codes[~mask_of(guard)[codes]].tolist()))
 
 
 def has_small_vocabulary(definition: Definition) -> bool:
@@ -110,26 +99,22 @@ def question_definition(definition: Definition) -> Definition | None:
         return None
     model = definition.settings["model"]
     byte_pairs = _byte_pairs()
-    if (
-        definition.reference == "tiktoken"
-    ):  # its patterns are converted exactly if there are no such tokens, which are rare
+    if definition.reference == "tiktoken":  # without tokens over line breaks, its patterns are converted exactly
         byte_pairs = [pair for pair in byte_pairs if not OVER_LAST_BREAK.fullmatch(bytes(pair))]
     if splits_bytes(definition):
-        alphabet = byte_alphabet()
-        singles, pairs = [alphabet[byte] for byte in range(256)], [(alphabet[a], alphabet[b]) for a, b in byte_pairs]
+        singles: Sequence[str] = byte_alphabet()
+        pairs = [(singles[a], singles[b]) for a, b in byte_pairs]
     else:
         letters = ("▁", "a", "q", "x", "1")
-        singles, pairs = [*BYTE_TOKENS, *letters], [(a, b) for a in letters for b in letters]
-    names = [*singles, *(a + b for a, b in pairs)]
+        singles, pairs = [*BYTE_TOKENS, *letters], list(product(letters, letters))
     unknown = [] if model.get("unk_token") is None else [model["unk_token"]]
-    vocabulary = {name: i for i, name in enumerate(dict.fromkeys((*names, *unknown)))}
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys((*singles, *(a + b for a, b in pairs), *unknown)))}
     body = {**definition.settings, "model": {**model, "vocab": vocabulary, "merges": [list(pair) for pair in pairs]}}
     small = replace(definition, json=json.dumps(body, ensure_ascii=False), special_tokens="parse", special={})
     if definition.reference == "tiktoken":
         from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 
-        ranks = {bytes([byte]): byte for byte in range(256)}
-        ranks |= {bytes(pair): 256 + i for i, pair in enumerate(byte_pairs)}
+        ranks = {bytes(token): i for i, token in enumerate((*((byte,) for byte in range(256)), *byte_pairs))}
         pattern = Ranks.from_files(definition.files).pattern
         small = replace(small, files=Ranks(ranks, pattern, {}, "questions").to_files())
     return small
@@ -210,10 +195,10 @@ def seconds() -> set[str]:
 
 def _one_of_each_class() -> list[str]:
     found: dict[int, str] = {}
-    for code in range(0x300, 0x1D200):
-        kind = unicodedata.ucd_3_2_0.combining(chr(code))
-        if kind and unicodedata.normalize("NFC", chr(code)) == chr(code):
-            found.setdefault(kind, chr(code))
+    for c in map(chr, range(0x300, 0x1D200)):
+        kind = unicodedata.ucd_3_2_0.combining(c)
+        if kind and unicodedata.normalize("NFC", c) == c:
+            found.setdefault(kind, c)
     return list(found.values())
 
 
@@ -228,18 +213,14 @@ def _composites() -> list[tuple[str, str, str]]:
     return found
 
 
-def candidates(characters: Iterable[str]) -> list[str]:
+def candidates(characters: Sequence[str]) -> list[str]:
     """Characters of all kinds, of which some represent the classes of a pattern."""
     by_category: dict[str, list[str]] = {}
-    known = set(characters)
     for c in characters:
         by_category.setdefault(unicodedata.ucd_3_2_0.category(c), []).append(c)
     some = [c for each in by_category.values() for c in (each[0], each[len(each) // 2], each[-1])]
-    return [
-        c
-        for c in dict.fromkeys((*map(chr, range(128)), *_ODD, *some))
-        if c in known and c == unicodedata.normalize("NFC", c)
-    ]
+    wanted, known = dict.fromkeys((*map(chr, range(128)), *_ODD, *some)), set(characters)
+    return [c for c in wanted if c in known and c == unicodedata.normalize("NFC", c)]
 
 
 def shape_texts(characters: Sequence[str]) -> list[str]:
@@ -272,18 +253,14 @@ def _borders(lengths: npt.NDArray[np.int64], before: int, size: int) -> tuple[in
 def class_strings(members: Sequence[str]) -> list[str]:
     """Every short string of representatives; longer ones of those that quantifiers and look-aheads are about; runs."""
     core = [c for c in _ALPHABET if c in members] or list(members[:8])
-    draw = random.Random(0)
-    one_of_each = members[: 2 * len(members) // 3]
-    found = ["".join(each) for n in (0, 1, 2) for each in product(members, repeat=n)]
-    found += map("".join, product(one_of_each, repeat=3))
-    found += map("".join, product(one_of_each if len(one_of_each) < 22 else core, repeat=4))
-    found += map("".join, product(core[:7], repeat=5))
-    found += map("".join, product([c for c in core if c in " \na1."], repeat=6))
-    found += ("".join(each) for n in (7, 8) for each in product([c for c in core if c in " \na"], repeat=n))
+    one_of_each, draw = members[: 2 * len(members) // 3], random.Random(0)
+    of_all: list[tuple[Sequence[str], int]] = [(members, 0), (members, 1), (members, 2), (one_of_each, 3)]
+    of_all += [(one_of_each if len(one_of_each) < 22 else core, 4), (core[:7], 5)]
+    of_all += [([c for c in core if c in " \na1."], 6), *(([c for c in core if c in " \na"], n) for n in (7, 8))]
+    found = ["".join(each) for some, n in of_all for each in product(some, repeat=n)]
     units = [*members, *(a + b for a, b in product(core, repeat=2))]
-    found += [
-        unit * n for unit in units for n in (5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
-    ]
+    lengths = (5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
+    found += [unit * n for unit in units for n in lengths]
     found += ["".join(draw.choices(members, k=draw.randint(4, 60))) for _ in range(20_000)]
     found += ["".join(draw.choices(core, k=draw.randint(4, 300))) for _ in range(5_000)]
     tails = ["".join(draw.choices(members, k=4)) for _ in range(40)]

@@ -7,16 +7,20 @@ if it is asked for, or if `tokenmill bench` found on this machine that it wins f
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenmill.display import fields_in_one_line
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.engines.fast import BytesEngine
 from tokenmill.encoding.engines.guarded import Ranges
+from tokenmill.encoding.engines.references import LiveEngine, PythonEngine
 from tokenmill.encoding.gpu.engine import GpuEngine
 from tokenmill.encoding.selection.proof import Proof, prove, remembered
+from tokenmill.encoding.selection.suite import texts as suite_texts
 from tokenmill.errors import TokenizerError
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
@@ -24,6 +28,9 @@ from tokenmill.user_cache import cache_folder, read_cached, write_cached
 REFERENCE_RATE = {"tokenizers 0": 1.5e6, "tokenizers 1": 12e6, "tiktoken 0": 4e6, "sentencepiece 0": 1.5e6}
 PROOF_SECONDS = 1.2  # of a proof on two cores, about,
 PROOF_SECONDS_PER_BYTE = 0.3e-6  # and for each byte of the tokenizer.json
+SLOW_SECONDS = 1.0  # to encode texts with a tokenizer written in Python
+EVERY = 97  # each 97th token of the vocabulary is among them: all would take minutes
+TYPICAL_RATE = 100e6  # bytes per second of a fast engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,48 @@ def _by_name(definition: Definition, wanted: str, names: list[str]) -> Choice:
         why = f"engine={wanted!r} cannot be used with this tokenizer: {proof.why}"
         raise TokenizerError(f"{why}; leave the choice to engine='auto'")
     return Choice(wanted, proof.version, proof.why, proof.guard, proof)
+
+
+def choose_slow(definition: Definition, live: Any) -> Choice:
+    """Choose "python", which can run in worker processes, if a copy loaded from the files gives the ids of `live`.
+
+    If the class of `live` is defined in this process only, or its files do not describe it completely, choose "live".
+    Without `live` the files are all there is.
+    """
+    original = PythonEngine(definition) if live is None else LiveEngine(definition, live)
+    texts = [text for text in suite_texts(definition, EVERY) if len(text) < 2000]
+    expected: list[list[int]] = []
+    size, start = 0, time.process_time()
+    for text in texts:
+        expected.append(original.encode_one(text))
+        size += len(text.encode())
+        if time.process_time() - start > SLOW_SECONDS:
+            break
+    rate = size / max(time.process_time() - start, 1e-9)
+    factor = max(1, round(TYPICAL_RATE / rate, -1))
+    why = (
+        f"slow Python tokenizer, {rate / 1e6:.2g} MB/s per core; a tokenizer.json would be about {factor:,.0f}x faster"
+    )
+    flaw = "" if live is None else _flaw_of_copy(definition, texts[: len(expected)], expected)
+    if flaw:
+        return Choice(
+            LiveEngine.name, engine_version(LiveEngine.name), f"{why}; it runs only in this process: {flaw[:200]}"
+        )
+    return Choice(PythonEngine.name, engine_version(PythonEngine.name), why)
+
+
+def _flaw_of_copy(definition: Definition, texts: list[str], expected: list[list[int]]) -> str:
+    """Why a copy loaded from the files cannot replace the object, or "" if it can."""
+    try:
+        copy = PythonEngine(definition)
+        for text, ids in zip(texts, expected, strict=True):
+            if copy.encode_one(text) != ids:
+                return f"a copy loaded from its files differs on {text[:30]!r}"
+    except TokenizerError as error:
+        return str(error)
+    except Exception as error:  # the tokenizer's own code may raise anything
+        return f"it cannot be copied: {type(error).__name__}: {error}"
+    return ""
 
 
 # What `tokenmill bench` measured on this machine: bytes per second of a GPU with all processes, and of an engine per process.

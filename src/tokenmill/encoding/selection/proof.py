@@ -17,11 +17,13 @@ import json
 import tempfile
 import unicodedata
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +34,7 @@ from tokenmill.encoding.decoder import Decoder
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import ENGINES, engine_traits, engine_version
 from tokenmill.encoding.engines.base import Ids, flatten
-from tokenmill.encoding.engines.guarded import Ranges, describe, guards, merged, outside
+from tokenmill.encoding.engines.guarded import Ranges, describe, guards, mask_of, merged, outside
 from tokenmill.encoding.selection import characters, suite
 from tokenmill.encoding.selection.characters import is_moved
 from tokenmill.encoding.selection.examination import Encoded, Examined, differing
@@ -78,14 +80,18 @@ class Table:
     digest: str
 
 
-class _Different(Exception):
-    """The engine gives other ids than the reference, in a way that no guard of characters covers."""
+class _Refusal(Exception):
+    """Why the engine cannot be used. `lasts`: nor another time, while the versions stay the same."""
+
+    def __init__(self, why: str, *, lasts: bool = True) -> None:
+        super().__init__(why)
+        self.lasts = lasts
 
 
 def remembered(definition: Definition, engine: str) -> Proof | None:
     """The proof made earlier with the installed versions."""
     found = read_cached(_proof_path(definition, engine))
-    return None if found is None else Proof(**{**found, "guard": _as_ranges(found["guard"])})
+    return None if found is None else Proof(**{**found, "guard": merged(found["guard"])})
 
 
 def refuse(definition: Definition, engine: str, why: str) -> None:
@@ -115,31 +121,29 @@ def prove(definition: Definition, engine: str) -> Proof:
 class _Examination:
     def __init__(self, definition: Definition, folder: Path, reference: Examined, engine: Examined) -> None:
         self._definition, self._reference, self._engine = definition, reference, engine
+        self._traits = engine_traits(engine.engine)
         self._own = folder / "own"
         self._own.mkdir()
         definition.save(self._own)
-        self._expected: Encoded | None = None  # the reference's ids of the suite
         self._texts = 0  # compared so far
 
     def result(self) -> tuple[Proof, bool]:
         """The proof, and whether it holds as long as the versions stay the same."""
-        name, version = self._engine.engine, engine_version(self._engine.engine)
+        proof = Proof(self._engine.engine, engine_version(self._engine.engine), False, "")
         try:
             own = suite.texts(self._definition)
             self._reference.ask(self._own, own)  # it takes the longest
-            contests = suite.contests(self._definition)
-            table, shipped = self._table()
+            with ThreadPoolExecutor(1) as pool:
+                contests = pool.submit(suite.contests, self._definition)
+                table, shipped = self._table()
             self._ask(self._own, own)
-            self._compare(own, self._answer_about_suite(), self._answer(), table.guard)
+            self._compare(own, self._expected, self._answer(), table.guard)
             flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
-            self._same(self._own, contests + flagged, table.guard)
-        except _Different as different:
-            return Proof(name, version, False, str(different), (), self._texts), True
-        except _Unable as error:
-            return Proof(name, version, False, f"cannot run it: {error}"), error.lasts
-        return Proof(
-            name, version, True, self._in_words(table.guard, shipped=shipped), table.guard, self._texts, shipped
-        ), True
+            self._same(self._own, contests.result() + flagged, table.guard)
+        except _Refusal as refusal:
+            return replace(proof, why=str(refusal), texts=self._texts), refusal.lasts
+        why = self._in_words(table.guard, shipped=shipped)
+        return replace(proof, agrees=True, why=why, guard=table.guard, texts=self._texts, shipped=shipped), True
 
     def _in_words(self, guard: Ranges, *, shipped: bool) -> str:
         reference = f"{self._reference.engine} {engine_version(self._reference.engine)}"
@@ -148,7 +152,7 @@ class _Examination:
             f"proved to give the ids of {reference}: the properties of {len(characters.trusted(guard)):,} characters compared"
             f" {where}, and {self._texts:,} texts on this machine"
         )
-        found = outside(guard, characters.not_asked(knows_unicode=engine_traits(self._engine.engine).knows_unicode))
+        found = outside(guard, characters.not_asked(knows_unicode=self._traits.knows_unicode))
         return f"{words}; documents with {describe(found)} are left to {self._reference.engine}" if found else words
 
     # Characters and splitting.
@@ -174,23 +178,22 @@ class _Examination:
 
         The engine gives its answers on this machine once, whoever has asked the reference.
         """
-        has_key = characters.has_small_vocabulary(self._definition)
-        key = table_key(self._definition, self._engine.engine) if has_key else ""
+        if not characters.has_small_vocabulary(self._definition):
+            return self._found_out(), False
+        key = table_key(self._definition, self._engine.engine)
         shipped, cached = _shipped_table(key), cached_table(key)
         if cached is not None:
             return cached, cached == shipped
-        if shipped is not None and _digest(map(self._engine_about, self._asked(shipped))) == shipped.digest:
-            found = shipped
-        else:
-            found = self._found_out()
-        if key and self._small is not None:
+        holds = shipped is not None and _digest(map(self._engine_about, self._asked(shipped))) == shipped.digest
+        found = shipped if shipped is not None and holds else self._found_out()
+        if self._small is not None:
             write_cached(_table_path(key), asdict(found))
         return found, found == shipped
 
     def _asked(self, table: Table) -> list[list[str]]:
-        known, marks = characters.trusted(table.guard), characters.of(table.marks)
-        about = [text for _, text in characters.questions(self._definition, known, marks)]
-        return [about, characters.class_strings(table.members)]
+        marks = list(map(chr, np.flatnonzero(mask_of(table.marks)).tolist()))
+        about = characters.questions(self._definition, characters.trusted(table.guard), marks)
+        return [[text for _, text in about], characters.class_strings(table.members)]
 
     def _engine_about(self, texts: list[str]) -> Encoded:
         self._ask(self._questions, texts)
@@ -198,8 +201,8 @@ class _Examination:
 
     def _found_out(self) -> Table:
         """Compare the engine's answers about every character with the reference's."""
-        self._answer_about_suite()  # which it is busy with
-        guard = characters.not_asked(knows_unicode=engine_traits(self._engine.engine).knows_unicode)
+        _ = self._expected  # the reference is busy with it
+        guard = characters.not_asked(knows_unicode=self._traits.knows_unicode)
         marks = self._marks(characters.trusted(guard)) if characters.normalizes(self._definition) else []
         answers: dict[str, Ids] = {}  # of the reference, by text
         wrong: set[str] = set()  # texts for which the engine gives others
@@ -215,40 +218,38 @@ class _Examination:
             guard = merged((*guard, *self._to_guard(unexplained)))
             marks = [mark for mark in marks if not guards(guard, mark)]
         else:
-            raise _Different(f"differs from {self._reference.engine} on characters in a way that no guard covers")
-        table = Table(guard, characters.ranges_of(marks), tuple(self._members(characters.trusted(guard))), "")
-        strings = characters.class_strings(table.members)
-        about = flatten(answers[text] for _, text in asked)
-        digest = _digest((about, self._same(self._questions, strings, ())))
-        return Table(table.guard, table.marks, table.members, digest)
+            raise _Refusal(f"differs from {self._reference.engine} on characters in a way that no guard covers")
+        members = tuple(self._members(characters.trusted(guard)))
+        strings = self._same(self._questions, characters.class_strings(members), ())
+        digest = _digest((flatten(answers[text] for _, text in asked), strings))
+        return Table(guard, _ranges(marks), members, digest)
 
     def _to_guard(self, differ: list[characters.Question]) -> Ranges:
         """The characters that explain why answers differ: those that differ alone, or else all that the questions are about."""
         suspects = sorted({c for about, _ in differ for c in about})
         context = characters.contexts(self._definition)
         single = [context.replace("¤", c) for c in suspects]
-        guilty = {suspects[i] for i in self._both(self._questions, single)[1]}
-        if not guilty:  # they differ only together
-            guilty.update(suspects)
-        if plain := sorted(filter(str.isascii, guilty)):
-            raise _Different(f"differs from {self._reference.engine} on the characters {''.join(plain)[:20]!r}")
+        # If none differs alone, they differ only together.
+        guilty = [suspects[i] for i in self._both(self._questions, single)[1]] or suspects
+        if plain := "".join(filter(str.isascii, guilty)):
+            raise _Refusal(f"differs from {self._reference.engine} on the characters {plain[:20]!r}")
         if len(guilty) > MOST_GUARDED:
-            raise _Different(f"differs from {self._reference.engine} on {len(guilty):,} characters")
-        return characters.ranges_of(guilty)
+            raise _Refusal(f"differs from {self._reference.engine} on {len(guilty):,} characters")
+        return _ranges(guilty)
 
     def _marks(self, known: list[str]) -> list[str]:
         """The marks, by any Unicode in play: what the engine or the reference moves, and what Python's calls a mark."""
         found = characters.seconds() | {c for c in known if unicodedata.category(c)[0] == "M"}
-        if self._small is None:
-            return [c for c in known if c in found]
-        decoder = Decoder(self._small.json or "")
-        later = [c for c in known if not c.isascii()]
-        for context in characters.MOVED_CONTEXTS:
-            texts = [context.replace("¤", c) for c in later]
-            self._ask(self._questions, texts)
-            for ids, _ in (self._reference_about(texts), self._answer()):
-                made = decoder.text(ids).split("x")  # with which each text ends
-                found.update(c for c, asked, result in zip(later, texts, made, strict=False) if is_moved(asked, result))
+        if self._small is not None:
+            decoder = Decoder(self._small.json or "")
+            later = [c for c in known if not c.isascii()]
+            for context in characters.MOVED_CONTEXTS:
+                texts = [context.replace("¤", c) for c in later]
+                for ids, _ in (self._engine_about(texts), self._reference_ids(self._questions, texts)):
+                    made = decoder.text(ids).split("x")  # with which each text ends
+                    found.update(
+                        c for c, asked, result in zip(later, texts, made, strict=False) if is_moved(asked, result)
+                    )
         return [c for c in known if c in found]
 
     def _members(self, known: list[str]) -> list[str]:
@@ -256,7 +257,7 @@ class _Examination:
         if self._small is None or not characters.splits_bytes(self._small):
             return [c for c in characters.PLAIN_MEMBERS if c in known]
         some = characters.candidates(known)
-        ids, offsets = self._reference_about(characters.shape_texts(some))
+        ids, offsets = self._reference_ids(self._questions, characters.shape_texts(some))
         lengths = np.where(ids < 256, 1, 2)
         return characters.representatives(some, np.split(lengths, offsets[1:-1]))
 
@@ -264,50 +265,47 @@ class _Examination:
 
     def _ask(self, folder: Path, texts: list[str]) -> None:
         """Let the engine encode, as much in a call as in a build."""
-        self._engine.ask(folder, texts, engine_traits(self._engine.engine).best_batch_bytes)
+        self._engine.ask(folder, texts, self._traits.best_batch_bytes)
 
     def _answer(self) -> Encoded:
-        """What the engine gave. `_Unable` if it crashed, hung or refused."""
+        """What the engine gave. A refusal if it crashed, hung or raised an exception."""
         try:
             return self._engine.answer()
         except ChildDied as died:
             is_short = any(word in str(died) for word in ("no answer", "SIGKILL"))  # of time or memory
-            raise _Unable(f"it {died}", lasts=not is_short) from died
+            raise _Refusal(f"cannot run it: it {died}", lasts=not is_short) from died
         except OSError as error:
-            raise _Unable(f"{type(error).__name__}: {error}", lasts=False) from error
+            raise _Refusal(f"cannot run it: {type(error).__name__}: {error}", lasts=False) from error
         except Exception as error:  # of the engine
-            raise _Unable(str(error), lasts=True) from error
+            raise _Refusal(f"cannot run it: {error}") from error
 
-    def _reference_about(self, texts: list[str], folder: Path | None = None) -> Encoded:
+    @cached_property
+    def _expected(self) -> Encoded:
+        """The reference's ids of the texts for this tokenizer, for which it was asked first of all."""
+        return self._reference_ids()
+
+    def _reference_ids(self, folder: Path | None = None, texts: list[str] | None = None) -> Encoded:
+        """The reference's ids of these texts, or without any of what it was asked for before."""
         try:
-            return self._reference.encode(folder or self._questions, texts)
+            if folder is not None and texts is not None:
+                self._reference.ask(folder, texts)
+            return self._reference.answer()
         except Exception as error:
-            raise self._without_reference(error) from error
-
-    def _answer_about_suite(self) -> Encoded:
-        if self._expected is None:
-            try:
-                self._expected = self._reference.answer()
-            except Exception as error:
-                raise self._without_reference(error) from error
-        return self._expected
-
-    def _without_reference(self, error: Exception) -> TokenizerError:
-        return TokenizerError(
-            f"the reference, {self._reference.engine}, cannot run this tokenizer: {error}. If the machine is short of time,"
-            " memory or disk, try again later"
-        )
+            raise TokenizerError(
+                f"the reference, {self._reference.engine}, cannot run this tokenizer: {error}. If the machine is short of"
+                " time, memory or disk, try again later"
+            ) from error
 
     def _both(self, folder: Path, texts: list[str]) -> tuple[Encoded, list[int]]:
         """The reference's ids, and the indices of the texts for which the engine gives others."""
         self._ask(folder, texts)
-        expected = self._reference_about(texts, folder)
+        expected = self._reference_ids(folder, texts)
         self._texts += len(texts)
         return expected, differing(expected, self._answer())
 
     def _same(self, folder: Path, texts: list[str], guard: Ranges) -> Encoded:
         self._ask(folder, texts)
-        expected = self._reference_about(texts, folder)
+        expected = self._reference_ids(folder, texts)
         self._compare(texts, expected, self._answer(), guard)
         return expected
 
@@ -316,15 +314,11 @@ class _Examination:
         differ = [i for i in differing(expected, actual) if not guards(guard, texts[i])]
         if differ:
             others = f", and on {len(differ) - 1:,} more of {len(texts):,} texts" if len(differ) > 1 else ""
-            raise _Different(f"differs from {self._reference.engine} on {texts[differ[0]][:40]!r}{others}")
+            raise _Refusal(f"differs from {self._reference.engine} on {texts[differ[0]][:40]!r}{others}")
 
 
-class _Unable(Exception):
-    """The engine cannot run the tokenizer. `lasts`: nor will it another time."""
-
-    def __init__(self, why: str, *, lasts: bool) -> None:
-        super().__init__(why)
-        self.lasts = lasts
+def _ranges(some: Iterable[str]) -> Ranges:
+    return merged((ord(c), ord(c)) for c in some)
 
 
 def _digest(answers: Iterable[Encoded]) -> str:
@@ -338,12 +332,14 @@ def _versions(reference: str, engine: str) -> str:
     return f"{engine} {engine_version(engine)}, {reference} {engine_version(reference)}, {characters.VERSION}.{suite.VERSION}"
 
 
+def _hash(of: str) -> str:
+    return hashlib.sha256(of.encode()).hexdigest()[:32]
+
+
 def _proof_path(definition: Definition, engine: str) -> Path:
     """A proof holds for these versions of everything involved."""
-    all_versions = (
-        f"{_versions(definition.reference, engine)}, {engine_version('bytes')}, {unicodedata.unidata_version}"
-    )
-    key = hashlib.sha256(f"{definition.fingerprint} {all_versions}".encode()).hexdigest()[:32]
+    others = f"{engine_version('bytes')}, {unicodedata.unidata_version}"
+    key = _hash(f"{definition.fingerprint} {_versions(definition.reference, engine)}, {others}")
     return cache_folder() / "proofs" / f"{key}.json"
 
 
@@ -351,36 +347,28 @@ def table_key(definition: Definition, engine: str) -> str:
     """What a table holds for: pattern, normalizer and settings of the model; and versions."""
     pattern = definition.files.get(REST_FILE, b"{}") if definition.reference == "tiktoken" else b"{}"
     decides = [what_decides_ids(json.dumps(definition.settings)), json.loads(pattern).get("pattern")]
-    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
-    return f"{key} {_versions(definition.reference, engine)}"
+    return f"{_hash(json.dumps(decides, sort_keys=True))} {_versions(definition.reference, engine)}"
 
 
 def _table_path(key: str) -> Path:
-    name = hashlib.sha256(f"{key} {unicodedata.unidata_version}".encode()).hexdigest()[:32]
-    return cache_folder() / "characters" / f"{name}.json"
+    return cache_folder() / "characters" / f"{_hash(f'{key} {unicodedata.unidata_version}')}.json"
 
 
 def cached_table(key: str) -> Table | None:
-    found = read_cached(_table_path(key)) if key else None
+    found = read_cached(_table_path(key))
     return None if found is None else _as_table(found, ())
 
 
 @cache
-def _shipped() -> dict[str, object]:
-    body: dict[str, object] = json.loads(files("tokenmill").joinpath("data", TABLES).read_text("utf-8"))
-    return body
+def _shipped() -> dict[str, Any]:
+    return dict(json.loads(files("tokenmill").joinpath("data", TABLES).read_text("utf-8")))
 
 
 def _shipped_table(key: str) -> Table | None:
-    body = _shipped()
-    found = body["tables"].get(key)  # type: ignore[attr-defined]
-    return None if found is None else _as_table(found, _as_ranges(body["not_asked"]))
+    found = _shipped()["tables"].get(key)
+    return None if found is None else _as_table(found, _shipped()["not_asked"])
 
 
-def _as_table(found: dict[str, object], always: Ranges) -> Table:
-    guard = merged((*_as_ranges(found["guard"]), *always))
-    return Table(guard, _as_ranges(found["marks"]), tuple(found["members"]), str(found["digest"]))  # type: ignore[arg-type]
-
-
-def _as_ranges(found: object) -> Ranges:
-    return tuple((low, high) for low, high in found)  # type: ignore[attr-defined]
+def _as_table(found: dict[str, Any], always: Iterable[Any]) -> Table:
+    guard = merged((*found["guard"], *always))
+    return Table(guard, merged(found["marks"]), tuple(found["members"]), found["digest"])
