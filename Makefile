@@ -105,9 +105,10 @@ conformance: $(STAMP) $(NEXT_STAMP) $(FORMAT_STAMP)  ## compare the engine with 
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/character_tables.py $(REAL) $(OPENAI) --keep
 	$(BIN)/python scripts/format_conformance.py .bench/formats
 
-soak: $(STAMP)            ## every fault of the file system; a hundred engines with a planted fault; a million documents compared with the reference, continued where it was stopped
+soak: $(STAMP)            ## every fault of the file system; a hundred engines with a planted fault; two hundred tokenizers drawn at random; a million documents compared with the reference, continued where it was stopped
 	TOKENMILL_PLANTS=100 $(BIN)/python -m pytest -n auto -m stress tests/encoding/test_planted_engines.py
 	$(BIN)/python scripts/soak_faults.py
+	$(BIN)/python scripts/random_tokenizers.py
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)
 	$(BIN)/python scripts/openai_ranks.py $(REAL)/.openai/package .bench/openai
 	TIKTOKEN_CACHE_DIR=.bench/openai $(BIN)/python scripts/soak.py $(REAL) $(OPENAI) $(if $(CORPUS),--corpus $(CORPUS)) $(SOAK)
