@@ -30,10 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ is not inst
 
 from benchmarks.corpus import corpus_texts
 
+from tokenmill.building.spot_check import Difference
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection import characters, suite
-from tokenmill.encoding.selection.examination import Difference, Encoded, Examined, differing
+from tokenmill.encoding.selection.examination import Encoded, Examined, differing
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import TokenmillError
 

@@ -28,9 +28,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ is not inst
 from benchmarks.corpus import corpus_texts
 
 from conformance import specs_of  # beside this script
+from tokenmill.building.spot_check import Difference
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
-from tokenmill.encoding.selection.examination import Difference, differing
+from tokenmill.encoding.selection.examination import differing
 from tokenmill.errors import TokenmillError
 
 REAL_TEXTS = 4000

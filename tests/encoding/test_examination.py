@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from tokenmill.building.spot_check import Difference
 from tokenmill.encoding.engines import check_shape
-from tokenmill.encoding.selection.examination import Difference, Encoded, Examined, differing
+from tokenmill.encoding.selection.examination import Encoded, Examined, differing
 from tokenmill.errors import EncodingError
 
 

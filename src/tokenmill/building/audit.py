@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from tokenmill.building.plan import Task
 from tokenmill.building.repair import original_plan
+from tokenmill.building.spot_check import Difference
 from tokenmill.building.task_rows import blocks, good_rows
 from tokenmill.documents import text_bytes
 from tokenmill.encoding.encoder import WHOLE_BYTES
 from tokenmill.encoding.engines import ENGINES, engine_version
-from tokenmill.encoding.selection.examination import Difference
 from tokenmill.errors import StoreError
 from tokenmill.formatting import some
 from tokenmill.reading import Source

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from tokenmill.building.document_sampler import Sample
 from tokenmill.documents import text_array
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import Encoder
-from tokenmill.encoding.selection.examination import Difference
+from tokenmill.encoding.selection.examination import Encoded
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import DifferenceError
 from tokenmill.option_types import option_name
@@ -21,6 +22,37 @@ MOST_PROCESSES = 16  # more processes do not give this one more time
 AT_LEAST = 2  # documents are checked however short the build: loading the reference is most of the cost
 LOAD_RATE = 30e6  # bytes of tokenizer.json that the reference loads per second, about
 WAITING = 64  # documents kept until there is time for them
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A text for which an engine and the reference give different ids."""
+
+    text: str
+    expected: list[int]
+    found: list[int]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], expected: Encoded, actual: Encoded, i: int) -> Difference:
+        """The difference in document `i`."""
+        of_each = [ids[offsets[i] : offsets[i + 1]].tolist() for ids, offsets in (expected, actual)]
+        return cls(texts[i], *of_each)
+
+    @property
+    def position(self) -> int:
+        """The index of the first id that differs."""
+        pairs = zip(self.expected, self.found, strict=False)
+        return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.expected), len(self.found)))
+
+    def __str__(self) -> str:
+        at = self.position
+        low = max(0, at - 4)
+
+        def shown(ids: list[int]) -> str:
+            dots = ("... " if low else "", " ..." if len(ids) > at + 12 else "")
+            return f"[{dots[0]}{', '.join(map(str, ids[low : at + 12]))}{dots[1]}]"
+
+        return f"first at token {at}: {shown(self.expected)} by the reference, {shown(self.found)} by the engine"
 
 
 class SpotCheck:

@@ -9,8 +9,6 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,41 +70,6 @@ def differing(expected: Encoded, actual: Encoded) -> list[int]:
     if len(starts):
         differ[comparable] = np.logical_or.reduceat(ids[0] != ids[1], starts)
     return np.flatnonzero(differ).tolist()
-
-
-def _document(encoded: Encoded, i: int) -> Ids:
-    ids, offsets = encoded
-    return ids[offsets[i] : offsets[i + 1]]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A text for which an engine and the reference give different ids."""
-
-    text: str
-    expected: list[int]
-    found: list[int]
-
-    @classmethod
-    def of(cls, texts: Sequence[str], expected: Encoded, actual: Encoded, i: int) -> Difference:
-        """The difference in document `i`."""
-        return cls(texts[i], _document(expected, i).tolist(), _document(actual, i).tolist())
-
-    @property
-    def position(self) -> int:
-        """The index of the first id that differs."""
-        pairs = zip(self.expected, self.found, strict=False)
-        return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.expected), len(self.found)))
-
-    def __str__(self) -> str:
-        at = self.position
-        low = max(0, at - 4)
-
-        def shown(ids: list[int]) -> str:
-            dots = ("... " if low else "", " ..." if len(ids) > at + 12 else "")
-            return f"[{dots[0]}{', '.join(map(str, ids[low : at + 12]))}{dots[1]}]"
-
-        return f"first at token {at}: {shown(self.expected)} by the reference, {shown(self.found)} by the engine"
 
 
 _loaded: dict[str, Engine] = {}
