@@ -114,7 +114,7 @@ def _compare_lines(tokenizer: Tokenizer, python: str, texts: list[str], right: E
         tokenizer.definition.save(Path(folder))
         try:
             ids = other.encode(Path(folder), texts)
-        except RuntimeError as error:
+        except (RuntimeError, TokenmillError) as error:
             print(f"  the other line refuses it: {str(error)[:150]}", flush=True)
             return
     differ = differing(right, ids)
