@@ -16,8 +16,7 @@ import hashlib
 import json
 import tempfile
 import unicodedata
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -131,15 +130,17 @@ class _Examination:
         """The proof, and whether it holds as long as the versions stay the same."""
         proof = Proof(self._engine.engine, engine_version(self._engine.engine), False, "")
         try:
+            for examined in (self._reference, self._engine):
+                examined.ask(self._own, [])  # it loads the tokenizer meanwhile
             own = suite.texts(self._definition)
+            self._reference_ids()
             self._reference.ask(self._own, own)  # it takes the longest
-            with ThreadPoolExecutor(1) as pool:
-                contests = pool.submit(suite.contests, self._definition)
-                table, shipped = self._table()
+            self._answer()
+            table, shipped = self._table()
             self._ask(self._own, own)
             self._compare(own, self._expected, self._answer(), table.guard)
             flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
-            self._same(self._own, contests.result() + flagged, table.guard)
+            self._same(self._own, self._contests + flagged, table.guard)
         except _Refusal as refusal:
             return replace(proof, why=str(refusal), texts=self._texts), refusal.lasts
         why = self._in_words(table.guard, shipped=shipped)
@@ -190,14 +191,20 @@ class _Examination:
             write_cached(_table_path(key), asdict(found))
         return found, found == shipped
 
-    def _asked(self, table: Table) -> list[list[str]]:
+    def _asked(self, table: Table) -> Iterator[list[str]]:
         marks = list(map(chr, np.flatnonzero(mask_of(table.marks)).tolist()))
         about = characters.questions(self._definition, characters.trusted(table.guard), marks)
-        return [[text for _, text in about], characters.class_strings(table.members)]
+        yield [text for _, text in about]
+        yield characters.class_strings(table.members)
 
     def _engine_about(self, texts: list[str]) -> Encoded:
         self._ask(self._questions, texts)
+        _ = self._contests  # made while the engine is at work
         return self._answer()
+
+    @cached_property
+    def _contests(self) -> list[str]:
+        return suite.contests(self._definition)
 
     def _found_out(self) -> Table:
         """Compare the engine's answers about every character with the reference's."""
