@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
-from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_level_bytes, steps, steps_before_model
+from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_level_bytes, steps, steps_before_model, tokens_of
 from tokenmill.errors import TokenizerError, UsageError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
@@ -36,23 +35,25 @@ Ids = Sequence[int] | npt.NDArray[np.integer]
 # Ids per gather. The index of a gather takes 8 bytes per byte of text, so this limits memory to a few MB and stays in the
 # processor's cache: several times faster than one gather over ten million ids.
 _IDS_PER_GATHER = 1 << 16
-_MARK = "▁"
 
 
 class Decoder:
     """Turns ids into bytes and text, given the text of a tokenizer.json.
 
-    The first use parses that text and builds a table of every token's bytes: about 0.3 s and a few MB for 150,000
-    tokens. After that, a document costs a few gathers.
+    To construct one takes about 0.3 s and a few MB for 150,000 tokens. After that, a document costs a few gathers.
+    `exact` says whether each token has bytes of its own, so that the ranges of a document concatenate to the whole.
     """
 
     def __init__(self, tokenizer_json: str) -> None:
         self._json = tokenizer_json
-
-    @property
-    def exact(self) -> bool:
-        """Whether each token has bytes of its own, so that the ranges of a document concatenate to the whole."""
-        return self._table.exact
+        contents, self._marked, self.exact = _token_bytes(tokenizer_json)
+        ordered = [contents.get(i) for i in range(max(contents, default=-1) + 1)]
+        self._is_hole = np.array([content is None for content in ordered], bool)  # ids that no token has
+        self._has_holes = bool(self._is_hole.any())
+        # All contents concatenated: that of token i are the lengths[i] bytes from offsets[i].
+        self._data = np.frombuffer(b"".join(content or b"" for content in ordered), np.uint8)
+        self._lengths = np.array([len(content or b"") for content in ordered], np.int64)
+        self._offsets = np.cumsum(self._lengths) - self._lengths
 
     def bytes(self, ids: Ids, start: int = 0, stop: int | None = None) -> builtins.bytes:
         """What the tokens ids[start:stop] contribute to the document `ids`.
@@ -60,77 +61,34 @@ class Decoder:
         `ids` must be the whole document, because the bytes of the first token may differ. A range may start or end inside
         a character. If `exact` is False, the result is the text that `tokenizers` returns for the range, in UTF-8.
         """
-        if not self._table.exact:
-            return self.text(ids, start, stop).encode()
-        first, part = id_range(ids, start, stop, self._table.size)
-        return b"".join(self._table.gather(part, first))
+        first, part = id_range(ids, start, stop, len(self._lengths))
+        if self._has_holes and len(holes := np.flatnonzero(self._is_hole[part])):
+            raise UsageError(
+                f"ids[{first + holes[0]}] is {part[holes[0]]}, an id that no token of this vocabulary of"
+                f" {len(self._lengths)} has; do the ids come from another tokenizer?"
+            )
+        if not self.exact:
+            return self._reference.decode(part.tolist()).encode()
+        batches = (part[at : at + _IDS_PER_GATHER] for at in range(0, len(part), _IDS_PER_GATHER))
+        gathered = b"".join(map(self._gather, batches))
+        return gathered[1:] if first == 0 and len(part) and int(part[0]) in self._marked else gathered
 
     def text(self, ids: Ids, start: int = 0, stop: int | None = None) -> str:
         """`bytes` as text. Invalid UTF-8, such as half a character at an end of the range, becomes U+FFFD."""
-        if self._table.exact:
-            return self.bytes(ids, start, stop).decode("utf-8", "replace")
-        first, part = id_range(ids, start, stop, self._table.size)
-        self._table.check(part, first)
-        return self._reference.decode(part.tolist())
+        return self.bytes(ids, start, stop).decode("utf-8", "replace")
 
-    @cached_property
-    def _table(self) -> _Table:
-        return _make_table(self._json)
+    def _gather(self, ids: npt.NDArray[np.integer]) -> builtins.bytes:
+        ids = ids.astype(np.intp)
+        lengths = self._lengths[ids]
+        ends = np.cumsum(lengths)
+        # The distance from a byte of the result to its place in `data` is the same for all bytes of a token.
+        places = np.repeat(self._offsets[ids] - (ends - lengths), lengths)
+        places += np.arange(len(places))
+        return self._data.take(places).tobytes()
 
     @cached_property
     def _reference(self) -> HfTokenizer:
         return HfTokenizer(self._json)
-
-
-class _Table:
-    """The bytes of all tokens concatenated: those of token i are the lengths[i] bytes from offsets[i].
-
-    `contents` are the bytes of each token; None for ids that no token has. `marked` are the tokens whose first byte is a
-    space that is removed at the start of a document. If `exact` is False there are no bytes, only ids to check.
-    """
-
-    def __init__(self, contents: list[builtins.bytes | None], marked: frozenset[int], *, exact: bool) -> None:
-        self.exact = exact
-        self._marked = marked
-        self._data = np.frombuffer(b"".join(content or b"" for content in contents), np.uint8)
-        self._lengths = np.fromiter((len(content or b"") for content in contents), np.int64, len(contents))
-        self._offsets = np.cumsum(self._lengths) - self._lengths
-        self._is_hole = np.fromiter((content is None for content in contents), np.bool_, len(contents))
-        self._has_holes = bool(self._is_hole.any())
-
-    @property
-    def size(self) -> int:
-        return len(self._lengths)
-
-    def gather(self, ids: npt.NDArray[np.integer], first: int) -> Iterator[bytes]:
-        """The bytes of ids. `first` is the position of the first one in the document."""
-        for at in range(0, len(ids), _IDS_PER_GATHER):
-            part = ids[at : at + _IDS_PER_GATHER]
-            self.check(part, first + at)
-            part = part.astype(np.intp)
-            lengths = self._lengths[part]
-            ends = np.cumsum(lengths)
-            # The distance from a byte of the result to its place in `data` is the same for all bytes of a token.
-            places = np.repeat(self._offsets[part] - (ends - lengths), lengths)
-            places += np.arange(len(places))
-            gathered = self._data.take(places).tobytes()
-            yield gathered[1:] if first + at == 0 and int(part[0]) in self._marked else gathered
-
-    def check(self, ids: npt.NDArray[np.integer], first: int) -> None:
-        """Raise UsageError for ids below `size` that no token has."""
-        if self._has_holes and len(ids):
-            at = int(self._is_hole[ids].argmax())
-            if self._is_hole[ids[at]]:
-                raise UsageError(
-                    f"ids[{first + at}] is {int(ids[at])}, an id that no token of this vocabulary of {self.size} has;"
-                    " do the ids come from another tokenizer?"
-                )
-
-
-def _outside(position: int, value: int, size: int) -> UsageError:
-    return UsageError(
-        f"ids[{position}] is {value}, outside the vocabulary of {size}; do the ids come from another tokenizer?"
-    )
 
 
 def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, npt.NDArray[np.integer]]:
@@ -149,91 +107,58 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
         raise UsageError(
             f"ids must be one flat list or array of integers, and has {part.ndim} dimensions: decode documents one by one"
         )
-    if len(part) == 0:
-        return first, np.empty(0, np.int64)
-    if part.dtype.kind in "iu":
-        if int(part.max()) >= size or int(part.min()) < 0:
-            at = int(np.flatnonzero((part >= size) | (part < 0))[0])
-            raise _outside(first + at, int(part[at]), size)
+    if part.dtype.kind in "iu" and not ((part < 0) | (part >= size)).any():
         return first, part
-    # No integers for numpy: another type, or an integer too large for any dtype. Find out which, and where.
+    # Find the first that is no id. If all are: there are none of them, or numpy was given objects.
     for position, value in enumerate(ids[first:last], first):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
             raise UsageError(f"ids[{position}] is {value!r}, not a token id: ids must be integers")
         if not 0 <= value < size:
-            raise _outside(position, int(value), size)
+            raise UsageError(
+                f"ids[{position}] is {value}, outside the vocabulary of {size}; do the ids come from another tokenizer?"
+            )
     return first, part.astype(np.int64)
 
 
-def _make_table(tokenizer_json: str) -> _Table:
+def _token_bytes(tokenizer_json: str) -> tuple[dict[int, bytes], set[int], bool]:
+    """The bytes of each token; the tokens that lose a space at the start of a document; whether tokens have own bytes at all."""
     try:
         config = json.loads(tokenizer_json)
-        tokens = _vocabulary(config["model"]["vocab"])
+        tokens = {number: token for token, number in tokens_of(config["model"])}
         added = {token["id"]: token for token in config.get("added_tokens") or []}
         spelling = _spelling(config)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise TokenizerError(
             f"the decoder was not given the text of a tokenizer.json: {type(error).__name__}: {error}"
         ) from error
-    literal = _literal_tokens(tokens, added)
     if spelling is None:
-        contents = dict.fromkeys((*tokens, *added), b"")
-        marked: frozenset[int] = frozenset()
-    else:
-        contents = {number: spelling.read(token) for number, token in tokens.items()}
-        contents |= {number: spelling.read_literal(name, tokens.get(number)) for number, name in literal.items()}
-        marked = frozenset(n for n, token in tokens.items() if spelling.adds_mark(token) and n not in literal)
-    size = max(contents, default=-1) + 1
-    ordered = [contents.get(i) for i in range(size)]  # None: no token has this id
-    return _Table(ordered, marked, exact=spelling is not None)
-
-
-def token_names(tokenizer_json: str) -> dict[int, str]:
-    """The tokens in the vocabulary of a tokenizer.json by id."""
-    return _vocabulary(json.loads(tokenizer_json)["model"]["vocab"])
-
-
-def _vocabulary(vocab: dict[str, int] | list[list[Any]]) -> dict[int, str]:
-    """The tokens of a model by id. A list has them in the order of their ids, with scores."""
-    if isinstance(vocab, dict):
-        return {number: token for token, number in vocab.items()}
-    return {i: pair[0] for i, pair in enumerate(vocab)}
-
-
-def _literal_tokens(tokens: dict[int, str], added: dict[int, dict[str, Any]]) -> dict[int, str]:
-    """The added tokens whose name is their text.
-
-    An added token that is also in the model's vocabulary and is not special is produced from ordinary text: Gemma lists
-    its runs of marks among the added tokens. So is one that is a single character or byte of the model. Such a token is
-    read like any other token of the model.
-    """
-    return {
+        return dict.fromkeys((*tokens, *added), b""), set(), False
+    # The name of an added token is its text, unless the model produces that token from ordinary text: Gemma lists its runs
+    # of marks among the added tokens, and others a single character or byte of the model.
+    literal = {
         number: token["content"]
         for number, token in added.items()
-        if tokens.get(number) != token["content"] or (token.get("special") and len(token["content"]) > 1)
+        if tokens.get(number) != token["content"]
+        or (token.get("special") and len(token["content"]) > 1 and token["content"] not in spelling.byte_tokens)
     }
+    contents = {number: spelling.read(token) for number, token in tokens.items()}
+    contents |= {number: name.encode() for number, name in literal.items()}
+    start = spelling.mark if spelling.adds_mark else None
+    marked = {number for number, token in tokens.items() if start and token.startswith(start) and number not in literal}
+    return contents, marked, True
 
 
-@dataclass(frozen=True)
-class _Spelling:
-    """How a vocabulary spells bytes.
+class _Spelling(NamedTuple):
+    """How a vocabulary spells bytes: in the byte-level alphabet, or with a mark for a space and perhaps tokens for bytes."""
 
-    `read` returns the bytes of a token, `has_byte_tokens` tells whether <0x0A> is a byte, and `mark` is the mark that is
-    added before the first word of a document, if any.
-    """
+    mark: str | None
+    adds_mark: bool  # before the first word of a document
+    byte_tokens: dict[str, bytes]
 
-    read: Callable[[str], bytes]
-    has_byte_tokens: bool = False
-    mark: str | None = None
-
-    def read_literal(self, name: str, in_model: str | None) -> bytes:
-        """The bytes of an added token. Byte tokens that are listed as special are still produced for bytes."""
-        if self.has_byte_tokens and in_model == name and name in BYTE_TOKENS:
-            return BYTE_TOKENS[name]
-        return name.encode()
-
-    def adds_mark(self, token: str) -> bool:
-        return self.mark is not None and token.startswith(self.mark)
+    def read(self, token: str) -> bytes:
+        if self.mark is None:
+            return byte_level_bytes(token)
+        return self.byte_tokens.get(token) or token.replace(self.mark, " ").encode()
 
 
 def _spelling(config: dict[str, Any]) -> _Spelling | None:
@@ -248,52 +173,34 @@ def _spelling(config: dict[str, Any]) -> _Spelling | None:
     before = steps_before_model(config)
     kinds = [step["type"] for step in decoder or before]
     if "ByteLevel" in kinds and (not decoder or set(kinds) <= {"ByteLevel", "Fuse"}):
-        return _Spelling(byte_level_bytes)
-    mark = _decoder_mark(decoder) if decoder else _encoder_mark(before)
-    if mark is None:
+        return _Spelling(mark=None, adds_mark=False, byte_tokens={})
+    marks = _decoder_marks(decoder) if decoder else {_mark(step, encodes=True) for step in before} - {None}
+    mark = marks.pop() if len(marks) == 1 else None
+    if mark is None or len(mark) != 1:
         return None
     has_byte_tokens = "ByteFallback" in kinds or bool(model.get("byte_fallback"))
-
-    def read(token: str) -> bytes:
-        if has_byte_tokens and token in BYTE_TOKENS:
-            return BYTE_TOKENS[token]
-        return token.replace(mark, " ").encode()
-
-    return _Spelling(read, has_byte_tokens, mark if _adds_mark(before, mark) else None)
+    return _Spelling(mark, _adds_mark(before, mark), BYTE_TOKENS if has_byte_tokens else {})
 
 
-def _decoder_mark(decoder: list[dict[str, Any]]) -> str | None:
-    """The mark that a decoder turns into a space. None if it does more than marks, bytes and stripping one leading space."""
+def _decoder_marks(decoder: list[dict[str, Any]]) -> set[str | None]:
+    """What a decoder turns into spaces, and None if it does more than that, bytes and stripping one leading space."""
     kinds = [step["type"] for step in decoder]
     fused = kinds.index("Fuse") if "Fuse" in kinds else len(kinds)
-    marks = set()
-    for step in decoder[:fused]:
-        if step["type"] == "Metaspace":
-            marks.add(step.get("replacement", _MARK))
-        elif step["type"] == "Replace" and step["content"] == " ":
-            marks.add(step["pattern"].get("String"))
-        elif step["type"] != "ByteFallback":
-            return None
     for step in decoder[fused + 1 :]:
         if step["type"] != "Strip" or (step["content"], step["stop"]) != (" ", 0) or step["start"] > 1:
-            return None
-    return _one_mark(marks)
+            return {None}
+    return {_mark(step) for step in decoder[:fused] if step["type"] != "ByteFallback"}
 
 
-def _encoder_mark(before: list[dict[str, Any]]) -> str | None:
-    """The mark that the steps before the model turn a space into."""
-    marks = set()
-    for step in before:
-        if step["type"] == "Metaspace":
-            marks.add(step.get("replacement", _MARK))
-        elif step["type"] == "Replace" and step["pattern"].get("String") == " ":
-            marks.add(step["content"])
-    return _one_mark(marks)
-
-
-def _one_mark(marks: set[str | None]) -> str | None:
-    mark = marks.pop() if len(marks) == 1 else None
-    return mark if mark is not None and len(mark) == 1 else None
+def _mark(step: dict[str, Any], *, encodes: bool = False) -> str | None:
+    """The mark that a step of a decoder turns into a space, or that a step before the model makes of one."""
+    if step["type"] == "Metaspace":
+        return str(step.get("replacement", "▁"))
+    if step["type"] == "Replace":
+        found = (step["pattern"].get("String"), step["content"])
+        space, mark = found if encodes else found[::-1]
+        return mark if space == " " else None
+    return None
 
 
 def _adds_mark(before: list[dict[str, Any]], mark: str) -> bool:

@@ -22,7 +22,8 @@ from tokenmill.encoding.tokenizer_json import (
     added_token,
     byte_alphabet,
     effective,
-    vocabulary_texts,
+    texts_of,
+    tokens_of,
     what_decides_ids,
     without_specials,
 )
@@ -85,7 +86,7 @@ class Definition:
         model = {key: value for key, value in parsed["model"].items() if key not in ("vocab", "merges")}
         return (
             list(parsed["added_tokens"] or []),
-            vocabulary_texts(parsed),
+            texts_of(parsed, [name for name, _ in tokens_of(parsed["model"])]),
             {**parsed, "added_tokens": [], "model": model},
         )
 

@@ -14,7 +14,7 @@ from tokenmill.child_process import ChildDied, Children
 from tokenmill.encoding.engines import make_engine, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define
-from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names
+from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names, tokens_of
 from tokenmill.errors import TokenizerError
 
 _children = Children("tokenmill.encoding.parsing_process")
@@ -64,7 +64,5 @@ def _vocabulary(tokenizer_json: str, policy: str) -> tuple[Vocabulary, set[str]]
     """The vocabulary, and the special tokens that the model also produces for unknown text."""
     body = json.loads(tokenizer_json)
     added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
-    tokens = body["model"]["vocab"]
-    ids = tokens.values() if isinstance(tokens, dict) else range(len(tokens))
-    size = max([*ids, *added.values()], default=-1) + 1
+    size = max([*(number for _, number in tokens_of(body["model"])), *added.values()], default=-1) + 1
     return Vocabulary(size, added, special_names(body, policy)), produced_names(body)

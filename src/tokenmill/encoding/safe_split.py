@@ -26,7 +26,7 @@ from typing import Any
 
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.libraries import installed_version
-from tokenmill.encoding.tokenizer_json import byte_alphabet, steps_before_model
+from tokenmill.encoding.tokenizer_json import byte_alphabet, steps_before_model, tokens_of
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 VERSION = 1  # of what is proved: rules in the cache hold for the version they were proved with
@@ -98,8 +98,7 @@ def _may_span(parsed: dict[str, Any], rule: Rule) -> bool:
     after = _after_letters(parsed, f"qu{rule.space}T")
     if not after:
         return after is None
-    vocabulary = parsed["model"]["vocab"]
-    names = vocabulary if isinstance(vocabulary, dict) else (name for name, _ in vocabulary)
+    names = (name for name, _ in tokens_of(parsed["model"]))
     spanning = re.compile("[A-Za-z]" + re.escape(after))
     added = (token["content"] for token in parsed.get("added_tokens") or ())
     return after in "tT" or any(map(spanning.search, chain(names, added)))

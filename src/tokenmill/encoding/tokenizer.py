@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from tokenmill.display import one_line, shown
 from tokenmill.documents import text_array
-from tokenmill.encoding.decoder import Decoder, id_range, token_names
+from tokenmill.encoding.decoder import Decoder, id_range
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, engine_version, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
 from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, leaves_to_reference, needs_proof
+from tokenmill.encoding.tokenizer_json import tokens_of
 from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.formatting import first_names
 
@@ -170,9 +172,7 @@ class Tokenizer:
         """
         if _holds_documents(ids):
             return [self.decode(each, start, stop) for each in ids]
-        if self._decoder is None:
-            return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
-        return self._decoder.text(ids, start, stop)
+        return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
 
     def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes of a document's ids from `start` to `stop`; exact for byte-level tokenizers."""
@@ -263,7 +263,10 @@ class Tokenizer:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        return {} if self.definition.json is None else token_names(self.definition.json)
+        """The tokens of the model by id."""
+        if self.definition.json is None:
+            return {}
+        return {number: name for name, number in tokens_of(json.loads(self.definition.json)["model"])}
 
     @cached_property
     def _decoder(self) -> Decoder | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -83,10 +84,10 @@ def byte_level_bytes(token: str) -> bytes:
         return token.encode()
 
 
-def vocabulary_texts(parsed: dict[str, Any]) -> list[str]:
-    """Every token of the model's vocabulary as text."""
-    tokens = parsed["model"]["vocab"]
-    return texts_of(parsed, list(tokens) if isinstance(tokens, dict) else [name for name, _ in tokens])
+def tokens_of(model: dict[str, Any]) -> Iterable[tuple[str, int]]:
+    """The tokens of a model's vocabulary and their ids. A list has them in the order of their ids, with scores."""
+    vocabulary = model["vocab"]
+    return vocabulary.items() if isinstance(vocabulary, dict) else ((name, i) for i, (name, _) in enumerate(vocabulary))
 
 
 def texts_of(parsed: dict[str, Any], names: list[str]) -> list[str]:
@@ -112,7 +113,7 @@ def produced_names(parsed: dict[str, Any]) -> set[str]:
 def _needed(parsed: dict[str, Any], names: list[str]) -> set[str]:
     """The names that are characters or bytes of the model, which could not encode that text without them."""
     model = parsed["model"]
-    known = model["vocab"] if isinstance(model["vocab"], dict) else {name for name, _ in model["vocab"]}
+    known = {name for name, _ in tokens_of(model)}
     prefix, suffix = (model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix"))
     bare = {name: name.removeprefix(prefix).removesuffix(suffix) or name for name in names if name in known}
     single = {name for name, character in bare.items() if len(character) == 1}
