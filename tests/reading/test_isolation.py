@@ -37,7 +37,7 @@ if "tokenmill.reading.reading_process" in sys.orig_argv:
         return call
     pq.read_schema, pq.read_metadata = crashing(pq.read_schema), crashing(pq.read_metadata)
     pq.ParquetFile, pa.memory_map = crashing(pq.ParquetFile), crashing(pa.memory_map)
-if "tokenmill.encoding.parsing_process" in sys.orig_argv:
+if "tokenmill.encoding.parsing" in sys.orig_argv:
     import tokenizers
     class Tokenizer:
         def from_str(body):
@@ -58,7 +58,7 @@ def crashes(tmp_path, monkeypatch):
     (tmp_path / "site/sitecustomize.py").write_text(CRASHING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     monkeypatch.setattr(isolation, "_children", Children("tokenmill.reading.reading_process"))
-    monkeypatch.setattr(parsing, "_children", Children("tokenmill.encoding.parsing_process"))
+    monkeypatch.setattr(parsing, "_children", Children("tokenmill.encoding.parsing"))
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_where_no_process_can_be_started(folder, monkeypatch, tokenizer_path, tm
     """Files and tokenizers are read in this process."""
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(isolation, "_children", Children("tokenmill.reading.reading_process"))
-    monkeypatch.setattr(parsing, "_children", Children("tokenmill.encoding.parsing_process"))
+    monkeypatch.setattr(parsing, "_children", Children("tokenmill.encoding.parsing"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "forbidden"))
     source = tm.read(folder / "a.parquet")
     assert len(documents(folder / "a.parquet")) == 100

@@ -1,7 +1,7 @@
 """What the files of a tokenizer say: parsed in a child process, because damaged files may crash the library that parses them.
 
-The child is `parsing_process`. The result is cached by content and by the version of the library. Files that were parsed once are
-loaded by their library in this process too.
+The child is `python -m tokenmill.encoding.parsing`. The result is cached by content and by the version of the library. Files that
+were parsed once are loaded by their library in this process too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from tokenmill.child_process import ChildDied, Children
+from tokenmill.child_process import ChildDied, Children, Message, serve
 from tokenmill.encoding.engines import make_engine, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define
 from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names, tokens_of
 from tokenmill.errors import TokenizerError
 
-_children = Children("tokenmill.encoding.parsing_process")
+_children = Children("tokenmill.encoding.parsing")
 
 
 def parse_safely(found: TokenizerFiles, policy: str) -> dict[str, Any]:
@@ -33,18 +33,28 @@ def parse_safely(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         raise TokenizerError(f"{where}: the library that loads this tokenizer {died}; is the file damaged?") from died
     except RuntimeError as error:  # an exception that the libraries did not mean to raise
         raise TokenizerError(f"{where} cannot be loaded ({error}); is the file damaged?") from error
-    facts: dict[str, Any] = answer.body
-    facts["json"] = answer.data[0].decode() if answer.data else None
-    return facts
+    return {**answer.body, "json": answer.data[0].decode() or None}
+
+
+def _answer(request: Message) -> Message:
+    """What the child does."""
+    found = request.body["found"]
+    found["files"] = dict(zip(found["files"], map(bytes, request.data), strict=True))
+    facts = parse(TokenizerFiles(**found), request.body["policy"])
+    text = facts.pop("json") or ""
+    return Message(facts, (text.encode(),))
 
 
 def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
     """The effective tokenizer.json, the reference, the vocabulary and the special tokens of a tokenizer."""
     definition = replace(define(found), special_tokens=policy)
+    parsed = json.loads(definition.json or "{}")
     if definition.json is None:
         vocabulary, produced = make_reference(definition, found.live).vocabulary(), set[str]()
     else:
-        vocabulary, produced = _vocabulary(definition.json, policy)
+        added = {token["content"]: token["id"] for token in parsed["added_tokens"] or ()}
+        size = max([*(number for _, number in tokens_of(parsed["model"])), *added.values()], default=-1) + 1
+        vocabulary, produced = Vocabulary(size, added, special_names(parsed, policy)), produced_names(parsed)
         if definition.reference not in ("tokenizers", "python"):
             make_engine(definition.reference, definition)  # may crash, and if so, here
     if not vocabulary.vocab_size:
@@ -56,13 +66,9 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         "fingerprint": definition.fingerprint,
         **asdict(vocabulary),
         "produced_names": sorted(produced),
-        "differs_by_line": definition.reference == "tokenizers" and differs_by_line(definition.json or "{}"),
+        "differs_by_line": definition.reference == "tokenizers" and differs_by_line(parsed),
     }
 
 
-def _vocabulary(tokenizer_json: str, policy: str) -> tuple[Vocabulary, set[str]]:
-    """The vocabulary, and the special tokens that the model also produces for unknown text."""
-    body = json.loads(tokenizer_json)
-    added = {token["content"]: token["id"] for token in body["added_tokens"] or ()}
-    size = max([*(number for _, number in tokens_of(body["model"])), *added.values()], default=-1) + 1
-    return Vocabulary(size, added, special_names(body, policy)), produced_names(body)
+if __name__ == "__main__":
+    serve(_answer)

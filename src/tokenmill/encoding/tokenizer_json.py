@@ -190,13 +190,12 @@ def _hide_in_list(model: dict[str, Any], hidden: set[str], added: list[dict[str,
     model["vocab"] = entries
 
 
-def differs_by_line(body: str) -> bool:
+def differs_by_line(parsed: dict[str, Any]) -> bool:
     """Whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts: they know other versions of Unicode."""
-    before = steps_before_model(json.loads(body))
+    before = steps_before_model(parsed)
     patterns = "".join(str(step.get("pattern")) for step in before)
-    return any(step["type"] in _BY_UNICODE for step in before) or any(
-        part in patterns for part in ("(?i", "p{P}", "p{S}")
-    )
+    by_unicode = any(step["type"] in _BY_UNICODE for step in before)
+    return by_unicode or any(part in patterns for part in ("(?i", "p{P}", "p{S}"))
 
 
 def what_decides_ids(body: str) -> Any:
