@@ -84,30 +84,22 @@ class Encoder:
         ids, offsets = encoded.ids, encoded.offsets
         if self.bos_id is None and self.eos_id is None:
             return Tokens(ids.astype(self.dtype), offsets[1:].astype(np.int64), special)
-        lengths = offsets[1:] - offsets[:-1]
-        before = self._ids_before(ids, offsets, lengths)
-        after = int(self.eos_id is not None)
-        ends = np.cumsum(lengths + before + after)
-        out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
-        is_text = np.ones(len(out), bool)
-        if after:
-            is_text[ends - 1] = False
-            out[ends - 1] = self.eos_id
+        lengths = np.diff(offsets)
+        before, after = np.zeros(len(lengths), np.int64), int(self.eos_id is not None)
         if self.bos_id is not None:
-            starts = (ends - lengths - before - after)[before > 0]
-            is_text[starts] = False
-            out[starts] = self.bos_id
+            before[:] = 1
+            has_text = lengths > 0
+            before[has_text] = ids[offsets[:-1][has_text]] != self.bos_id
+        ends = np.cumsum(lengths + before + after)
+        starts = ends - lengths - before - after
+        out = np.empty(len(ids) + int(before.sum()) + after * len(ends), self.dtype)
+        is_text = np.ones(len(out), bool)
+        for places, number in ((starts[before > 0], self.bos_id), (ends - 1, self.eos_id)):
+            if number is not None:
+                is_text[places] = False
+                out[places] = number
         out[is_text] = ids
         return Tokens(out, ends, special)
-
-    def _ids_before(self, ids: Ids, offsets: Offsets, lengths: Offsets) -> Offsets:
-        """The number of ids to add before each document: one, or none if it starts with `bos` already."""
-        if self.bos_id is None:
-            return np.zeros(len(lengths), np.int64)
-        before = np.ones(len(lengths), np.int64)
-        has_text = lengths > 0
-        before[has_text] = ids[offsets[:-1][has_text]] != self.bos_id
-        return before
 
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
@@ -287,8 +279,8 @@ class _SpecialNames:
 def _one_document(data: bytes) -> pa.LargeStringArray:
     import pyarrow as pa
 
-    buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_string(), 1, buffers)
+    offsets = np.array([0, len(data)], np.int64)
+    return pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def id_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
