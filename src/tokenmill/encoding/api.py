@@ -19,17 +19,13 @@ from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 VERSION = 3  # of what is cached
 # Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
-_END_NAMES = (
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<|eos|>",
-    "[EOS]",
-    "<|end▁of▁sentence|>",
-    "<｜end▁of▁sentence｜>",
-)
-_BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|startoftext|>", "<｜begin▁of▁sentence｜>")
+_USUAL_NAMES = {
+    "eos": (
+        "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|end▁of▁sentence|>",
+        "<｜end▁of▁sentence｜>",
+    ),
+    "bos": ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|startoftext|>", "<｜begin▁of▁sentence｜>"),
+}  # fmt: skip
 
 
 @suggests
@@ -52,29 +48,28 @@ def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | N
     if not isinstance(spec, Tokenizer):
         found = find(spec)
         policy = found.definition.special_tokens if found.definition is not None else found.special_tokens
-        return _checked(_load(found, engine or "auto", special_tokens or policy))
-    engine, special_tokens = engine or spec.wanted, special_tokens or spec.special_tokens
-    if special_tokens == spec.special_tokens:
-        return spec if engine == spec.wanted else _checked(replace(spec, wanted=engine))
-    definition = spec.definition
-    found = TokenizerFiles(spec.name, "definition", special=definition.special, definition=definition, live=spec.live)
-    return _checked(_load(found, engine, special_tokens))
-
-
-def _checked(tokenizer: Tokenizer) -> Tokenizer:
-    """Report now if an engine chosen by name cannot be used."""
+        tokenizer = _load(found, engine or "auto", special_tokens or policy)
+    elif special_tokens in (None, spec.special_tokens):
+        tokenizer = spec if engine in (None, spec.wanted) else replace(spec, wanted=engine)
+    else:
+        own = spec.definition
+        found = TokenizerFiles(spec.name, "definition", special=own.special, definition=own, live=spec.live)
+        tokenizer = _load(found, engine or spec.wanted, special_tokens or spec.special_tokens)
     if tokenizer.wanted != "auto":
-        _ = tokenizer.choice
+        _ = tokenizer.choice  # to report now if this engine cannot be used
     return tokenizer
 
 
 def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
     applied = "text" if policy == "text" else "parse"
     facts = _facts(found, applied)
-    definition = found.definition
-    if definition is None:
-        definition = Definition(facts["json"], facts["reference"], {} if found.kind == "json" else found.files)
-    special = _with_usual_names(facts["special"], facts["added"])
+    files = {} if found.kind == "json" else found.files
+    definition = found.definition or Definition(facts["json"], facts["reference"], files)
+    special = dict(facts["special"])
+    for which, names in _USUAL_NAMES.items():
+        known = [name for name in names if name in facts["added"]]
+        if len(known) == 1:
+            special.setdefault(which, known[0])
     definition = replace(definition, special_tokens=applied, special=special)
     definition.__dict__["fingerprint"] = facts["fingerprint"]  # computing it again takes up to a second
     return Tokenizer(
@@ -90,17 +85,6 @@ def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
         found.live,
         facts["differs_by_line"],
     )
-
-
-def _with_usual_names(special: dict[str, str], added: dict[str, int]) -> dict[str, str]:
-    """Add eos and bos if they are not known and exactly one added token has a usual name."""
-    special = dict(special)
-    for which, names in (("eos", _END_NAMES), ("bos", _BEGIN_NAMES)):
-        if which not in special:
-            known = [name for name in names if name in added]
-            if len(known) == 1:
-                special[which] = known[0]
-    return special
 
 
 def _facts(found: TokenizerFiles, policy: str) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from itertools import chain, pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.libraries import installed_version
@@ -41,8 +40,7 @@ _STRIPPING = ("lstrip", "rstrip", "single_word")  # what lets an added token dep
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """Split before `space` if there are two letters before it and one after it. `drop` removes the space."""
 
     space: str
@@ -60,9 +58,9 @@ def cached_rules(tokenizer_json: str) -> list[Rule]:
     path = cache_folder() / "splits" / f"{key}.json"
     cached = read_cached(path)
     if cached is not None:
-        return [Rule(space, drop) for space, drop in cached["rules"]]
+        return [Rule(*rule) for rule in cached["rules"]]
     rules = safe_rules(tokenizer_json)
-    write_cached(path, {"rules": [[rule.space, rule.drop] for rule in rules]})
+    write_cached(path, {"rules": rules})
     return rules
 
 
@@ -153,15 +151,13 @@ def _spaces_stripped(parsed: dict[str, Any]) -> set[str]:
 def _holds(tokenizer: HfTokenizer, rule: Rule) -> bool:
     """Check a rule in every context from the alphabet."""
     sides = ["", *_ALPHABET, *("".join(pair) for pair in product(_ALPHABET, repeat=2))]
-    whole, first, second = [], [], []
-    for left in sides:
-        for right in sides[:: 1 if len(left) < 2 else 7]:
-            for before, after in (("aZ", "b"), ("qu", "T")):
-                head = left + before
-                tail = after + right
-                whole.append(head + rule.space + tail)
-                first.append(head)
-                second.append(tail if rule.drop else rule.space + tail)
-    expected = tokenizer.encode_each(whole)
-    parts = zip(tokenizer.encode_each(first), tokenizer.encode_each(second), strict=True)
-    return all(uncut == a + b for uncut, (a, b) in zip(expected, parts, strict=True))
+    contexts = [
+        (left + before, after + right)
+        for left in sides
+        for right in sides[:: 1 if len(left) < 2 else 7]
+        for before, after in (("aZ", "b"), ("qu", "T"))
+    ]
+    whole = tokenizer.encode_each([head + rule.space + tail for head, tail in contexts])
+    first = tokenizer.encode_each([head for head, _ in contexts])
+    second = tokenizer.encode_each([tail if rule.drop else rule.space + tail for _, tail in contexts])
+    return all(ids == a + b for ids, a, b in zip(whole, first, second, strict=True))

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 class Tokenizer:
     """A tokenizer. The engine is chosen and constructed when it is first needed.
 
-    `added` has the ids of the added tokens by name. `special_tokens` says what the name of a special token in a text
-    becomes: "parse" (its id), "text" (ordinary text) or "error" (a build stops there). `wanted` is the engine asked for.
-    `live` is the user's object, if it is a slow tokenizer of `transformers`.
+    `special_tokens` says what the name of a special token in a text becomes: "parse" (its id), "text" (ordinary text) or
+    "error" (a build stops there).
     """
 
     definition: Definition  # enough to construct every engine
@@ -44,7 +43,9 @@ class Tokenizer:
     produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
     special_tokens: str = "parse"  # what their names in a text become
     wanted: str = "auto"  # the engine that was asked for
-    live: Any = field(default=None, compare=False)  # the object it came from, if that is needed
+    live: Any = field(
+        default=None, compare=False
+    )  # the object it came from, if that is a slow tokenizer of `transformers`
     differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
 
     def __repr__(self) -> str:
@@ -217,45 +218,32 @@ class Tokenizer:
         """The id for `eos` or `bos`, given as a name, an id, "auto", "none" or None."""
         if wanted is None or wanted == "none":
             return None
-        if wanted == "auto":
-            return self._auto(which, required=required)
         if isinstance(wanted, bool):
             raise UsageError(f"{which}={wanted} is not a token, an id, 'auto' or 'none'")
         if isinstance(wanted, int) or (wanted.isascii() and wanted.isdigit()):
             if not 0 <= int(wanted) < self.vocab_size:
                 raise UsageError(f"{which}={wanted} is outside the vocabulary: 0 to {self.vocab_size - 1}")
             return int(wanted)
-        token_id = self._token_id(wanted)
-        if token_id is None:
-            raise UsageError(f"{which}={wanted!r} is not a token of {self.name}; it has {self._added_names()}")
-        return token_id
-
-    def _auto(self, which: str, *, required: bool) -> int | None:
-        name = self.definition.special.get(which)
-        if name is not None:
-            token_id = self._token_id(name)
-            if token_id is None and required:
-                raise TokenizerError(
-                    f"{self.name}: its configuration names {name!r} as {which}, which is not in its vocabulary;"
-                    f" give --{which} a name, an id, or none"
-                )
-            return token_id
-        if not required or which == "bos":
-            return None
-        raise TokenizerError(
-            f"{self.name} does not say which token ends a document; give --{which} a name, an id, or none."
-            f" Its added tokens: {self._added_names()}"
-        )
-
-    def _token_id(self, name: str) -> int | None:
+        name = self.definition.special.get(which) if wanted == "auto" else wanted
+        if name is None:
+            if which == "bos" or not required:
+                return None
+            raise TokenizerError(
+                f"{self.name} does not say which token ends a document; give --{which} a name, an id, or none."
+                f" Its added tokens: {first_names(self.added, 12) or 'none'}"
+            )
         token_id = self.added.get(name)
         if token_id is None:
             token_id = next((number for number, known in self._names.items() if known == name), None)
+        if token_id is None and wanted != "auto":
+            known = first_names(self.added, 12) or "none"
+            raise UsageError(f"{which}={wanted!r} is not a token of {self.name}; it has {known}")
+        if token_id is None and required:
+            raise TokenizerError(
+                f"{self.name}: its configuration names {name!r} as {which}, which is not in its vocabulary;"
+                f" give --{which} a name, an id, or none"
+            )
         return token_id
-
-    def _added_names(self) -> str:
-        names = list(self.added)
-        return first_names(names, 12) or "none"
 
     @cached_property
     def _reference(self) -> ReferenceEngine:

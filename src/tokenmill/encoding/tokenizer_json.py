@@ -106,8 +106,11 @@ def special_names(parsed: dict[str, Any], policy: str) -> list[str]:
 
 def produced_names(parsed: dict[str, Any]) -> set[str]:
     """The names of the special tokens that the model also produces for unknown text: the unknown token and bytes."""
-    produced = {_unknown_token(parsed["model"]), *_byte_tokens(parsed["model"])}
-    return {name for name in special_names(parsed, "parse") if name in produced}
+    model = parsed["model"]
+    unknown = model.get("unk_token")
+    if model.get("unk_id") is not None and isinstance(model["vocab"], list):
+        unknown = model["vocab"][model["unk_id"]][0]
+    return {unknown, *_byte_tokens(model)}.intersection(special_names(parsed, "parse"))
 
 
 def _needed(parsed: dict[str, Any], names: list[str]) -> set[str]:
@@ -124,12 +127,6 @@ def _needed(parsed: dict[str, Any], names: list[str]) -> set[str]:
 
 def _byte_tokens(model: dict[str, Any]) -> set[str]:
     return set(BYTE_TOKENS) if model.get("byte_fallback") else set()
-
-
-def _unknown_token(model: dict[str, Any]) -> str | None:
-    if model.get("unk_id") is not None and isinstance(model["vocab"], list):
-        return str(model["vocab"][model["unk_id"]][0])
-    return model.get("unk_token")
 
 
 def without_specials(body: str) -> str:
@@ -149,45 +146,31 @@ def without_specials(body: str) -> str:
     if "merges" in model:
         prefix = len(model.get("continuing_subword_prefix") or "")
         model["merges"] = [[a, b] for a, b in model["merges"] if special.isdisjoint((a, b, a + b[prefix:]))]
-    hidden = special - _byte_tokens(model)
-    if model.get("unk_token") in hidden:
-        model["unk_token"] = unreachable % model["unk_token"]
+    hidden = {name: unreachable % name for name in special - _byte_tokens(model)}
+    if "unk_token" in model:
+        model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     if isinstance(model["vocab"], dict):
-        _hide_in_dict(model, hidden, parsed["added_tokens"], unreachable)
-    else:
-        _hide_in_list(model, hidden, parsed["added_tokens"], unreachable)
+        model["vocab"] = {hidden.get(name, name): number for name, number in model["vocab"].items()}
+        for token in parsed["added_tokens"]:
+            model["vocab"].setdefault(token["content"], token["id"])
+        return json.dumps(parsed, ensure_ascii=False)
+    # The lowest score, and not less: the cost of an unknown character depends on the minimum.
+    lowest = min((score for _, score in model["vocab"]), default=0.0)
+    model["vocab"] = [[hidden.get(name, name), score] for name, score in model["vocab"]]
+    for token in sorted(parsed["added_tokens"], key=lambda token: int(token["id"])):
+        for missing in range(len(model["vocab"]), token["id"]):
+            model["vocab"].append([unreachable % missing, lowest])
+        if len(model["vocab"]) == token["id"]:
+            model["vocab"].append([token["content"], lowest])
     return json.dumps(parsed, ensure_ascii=False)
 
 
 def only_added_tokens(parsed: dict[str, Any]) -> str:
     """A tokenizer.json that finds the same added tokens in a text and nothing else. Their ids are their positions, from 1 on."""
     added = [{**token, "id": i} for i, token in enumerate(parsed["added_tokens"], 1)]
-    found = {
-        "added_tokens": added,
-        "model": {"type": "BPE", "vocab": {"\0\0": 0}, "merges": []},
-    }  # empty ones are refused
-    return json.dumps({**parsed, "pre_tokenizer": None, "post_processor": None, "decoder": None, **found})
-
-
-def _hide_in_dict(model: dict[str, Any], hidden: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
-    """Rename special tokens in a vocabulary of names and ids."""
-    vocabulary = model["vocab"].items()
-    model["vocab"] = {unreachable % name if name in hidden else name: number for name, number in vocabulary}
-    for token in added:
-        model["vocab"].setdefault(token["content"], token["id"])
-
-
-def _hide_in_list(model: dict[str, Any], hidden: set[str], added: list[dict[str, Any]], unreachable: str) -> None:
-    """Rename special tokens in a vocabulary of names and scores (Unigram), where the position is the id."""
-    # The lowest score, and not less: the cost of an unknown character depends on the minimum.
-    lowest = min((score for _, score in model["vocab"]), default=0.0)
-    entries = [[unreachable % name if name in hidden else name, score] for name, score in model["vocab"]]
-    for token in sorted(added, key=lambda token: int(token["id"])):
-        while len(entries) < token["id"]:
-            entries.append([unreachable % len(entries), lowest])
-        if len(entries) == token["id"]:
-            entries.append([token["content"], lowest])
-    model["vocab"] = entries
+    model = {"type": "BPE", "vocab": {"\0\0": 0}, "merges": []}  # an empty vocabulary is refused
+    nothing = dict.fromkeys(("pre_tokenizer", "post_processor", "decoder"))
+    return json.dumps({**parsed, **nothing, "added_tokens": added, "model": model})
 
 
 def differs_by_line(parsed: dict[str, Any]) -> bool:
@@ -206,9 +189,9 @@ def what_decides_ids(body: str) -> Any:
 
 def _without_offsets(part: Any) -> Any:
     if isinstance(part, dict):
-        kept = {key: _without_offsets(value) for key, value in part.items() if key not in ("trim_offsets", "vocab")}
-        if "vocab" in part:  # large, and has nothing to remove
-            kept["vocab"] = part["vocab"]
+        # A vocabulary is large, and has nothing to remove.
+        kept = {key: value if key == "vocab" else _without_offsets(value) for key, value in part.items()}
+        kept.pop("trim_offsets", None)
         for key in ("continuing_subword_prefix", "end_of_word_suffix"):
             if kept.get(key) == "":
                 kept[key] = None
