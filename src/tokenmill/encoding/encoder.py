@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,35 +47,30 @@ class Encoded(NamedTuple):
     largest: int
 
 
+@dataclass(eq=False, repr=False)
 class Encoder:
     """A tokenizer loaded in this process: engine, `bos`, `eos`, and the dtype in which ids are stored.
 
     A document whose text starts with the `bos` token does not get a second one.
     """
 
-    def __init__(
-        self,
-        definition: Definition,
-        engine_name: str,
-        vocab_size: int,
-        bos_id: int | None = None,
-        eos_id: int | None = None,
-        special_ids: Sequence[int] = (),
-        special_names: Sequence[str] = (),
-        produced_ids: Sequence[int] = (),
-        guard: Sequence[Sequence[int]] = (),
-        live: Any = None,
-    ) -> None:
-        self._definition, self._engine_name, self._guard, self._live = definition, engine_name, tuple(guard), live
-        self.engine: Engine = self._make()
+    definition: Definition
+    engine_name: str
+    vocab_size: int
+    bos_id: int | None = None
+    eos_id: int | None = None
+    special_ids: Sequence[int] = ()
+    special_names: Sequence[str] = ()
+    produced_ids: Sequence[int] = ()
+    guard: Sequence[Sequence[int]] = ()
+    live: Any = None
+
+    def __post_init__(self) -> None:
+        self.engine = self._make()
         self._device_lost, self._left_to_reference = "", 0  # before the engine was last constructed
-        self.vocab_size = vocab_size
-        self.dtype = id_dtype(vocab_size)
-        self.bos_id, self.eos_id = bos_id, eos_id
+        self.dtype = id_dtype(self.vocab_size)
         self.special_tokens: _SpecialNames | _SpecialIds = (
-            _SpecialNames(special_names)
-            if definition.special_tokens == "text"
-            else _SpecialIds(special_ids, vocab_size, produced_ids, definition)
+            _SpecialNames(self.special_names) if self.definition.special_tokens == "text" else _SpecialIds(self)
         )
 
     def encode(self, values: pa.LargeStringArray) -> Tokens:
@@ -117,14 +113,12 @@ class Encoder:
         return self.engine.device_lost or self._device_lost
 
     def _make(self) -> Engine:
-        return guarded(make_engine(self._engine_name, self._definition, self._live), self._definition, self._guard)
+        return guarded(make_engine(self.engine_name, self.definition, self.live), self.definition, self.guard)
 
     @cached_property
     def rules(self) -> list[Rule]:
         """Where documents can be split, whatever the engine. Empty unless the tokenizer.json defines the ids."""
-        if self._definition.reference != "tokenizers":
-            return []
-        return cached_rules(self._definition.engine_json)
+        return cached_rules(self.definition.engine_json) if self.definition.reference == "tokenizers" else []
 
     def run(self, values: pa.LargeStringArray) -> Encoded:
         """Call the engine. Raises EngineFailure if it fails, EncodingError if its result cannot be right."""
@@ -206,13 +200,14 @@ class _SpecialIds:
 
     reach = 0
 
-    def __init__(self, ids: Sequence[int], vocab_size: int, produced: Sequence[int], definition: Definition) -> None:
-        self._low = max((i for i in (*ids, *produced) if i < vocab_size // 2), default=-1)
-        self._high = min((i for i in (*ids, *produced) if i >= vocab_size // 2), default=vocab_size)
-        self._is_special, self._is_produced = np.zeros((2, vocab_size), bool)
-        self._is_special[list(ids)] = True
-        self._is_produced[list(produced)] = True
-        self._has_produced, self._definition = bool(produced), definition
+    def __init__(self, encoder: Encoder) -> None:
+        ids, size = [*encoder.special_ids, *encoder.produced_ids], encoder.vocab_size
+        self._low = max((i for i in ids if i < size // 2), default=-1)
+        self._high = min((i for i in ids if i >= size // 2), default=size)
+        self._is_special, self._is_produced = np.zeros((2, size), bool)
+        self._is_special[list(encoder.special_ids)] = True
+        self._is_produced[list(encoder.produced_ids)] = True
+        self._has_produced, self._definition = bool(encoder.produced_ids), encoder.definition
 
     def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
         ids, offsets, largest = encoded

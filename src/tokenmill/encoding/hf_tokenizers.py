@@ -48,9 +48,7 @@ class HfTokenizer:
     """A tokenizer.json, run by `tokenizers`. Nothing is added around a text, cut off or filled up.
 
     The thread pool of versions below 1.0 is used only if TOKENIZERS_PARALLELISM is set. Otherwise a user's process that
-    forks after the pool was used would print a warning. Version 1.0 encodes long texts in threads, also
-    in a forked process.
-
+    forks after the pool was used would print a warning. Version 1.0 encodes long texts in threads, also in a forked process.
     Raises TokenizerError if the library refuses the tokenizer.
     """
 
@@ -164,7 +162,12 @@ def _library() -> Any:
 
 def _load(tokenizer_json: str) -> Any:
     try:
-        return _from_str(tokenizer_json) if has_parts() else _from_file(tokenizer_json)
+        if not has_parts():
+            return _from_file(tokenizer_json)
+        tokenizer = _library().Tokenizer.from_str(tokenizer_json)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
     except (OSError, TokenizerError):  # such as no room for the file
         raise
     except Exception as error:  # tokenizers raises bare exceptions
@@ -172,13 +175,6 @@ def _load(tokenizer_json: str) -> Any:
         if not has_parts():
             name, rest = f"tokenizers {installed_version(name)}", f"; versions below 1.0 read more: {_OLDER}"
         raise TokenizerError(f"{name} cannot load it: {str(error)[:200]}{rest}") from error
-
-
-def _from_str(tokenizer_json: str) -> Any:
-    tokenizer = _library().Tokenizer.from_str(tokenizer_json)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def _from_file(tokenizer_json: str) -> Any:

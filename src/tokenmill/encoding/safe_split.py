@@ -80,11 +80,9 @@ def last_cut(data: bytes, rules: list[Rule]) -> tuple[int, int] | None:
     for stop in range(len(data), 0, -window):
         start = max(0, stop - window - 8)
         for rule in rules:
-            last = None
-            for match in rule.pattern.finditer(data, start, stop):
-                last = match.end()
-            if last:
-                return last, last + len(rule.space) if rule.drop else last
+            ends = [match.end() for match in rule.pattern.finditer(data, start, stop)]
+            if ends:
+                return ends[-1], ends[-1] + len(rule.space) if rule.drop else ends[-1]
     return None
 
 
