@@ -107,7 +107,7 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
         raise UsageError(
             f"ids must be one flat list or array of integers, and has {part.ndim} dimensions: decode documents one by one"
         )
-    if part.dtype.kind in "iu" and not ((part < 0) | (part >= size)).any():
+    if part.dtype.kind in "iu" and (not len(part) or (int(part.min()) >= 0 and int(part.max()) < size)):
         return first, part
     # Find the first that is no id. If all are: there are none of them, or numpy was given objects.
     for position, value in enumerate(ids[first:last], first):

@@ -255,8 +255,7 @@ class _SpecialNames:
         self._starts = {name[:2] for name in encoded}
         self._pattern = re.compile(b"|".join(map(re.escape, encoded)) or rb"(?!)")
 
-    def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
-        del encoded
+    def find(self, values: pa.LargeStringArray, _: Encoded) -> Offsets:
         bounds = text_offsets(values)
         raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
         documents: list[int] = []

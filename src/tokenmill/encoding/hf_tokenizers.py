@@ -75,16 +75,16 @@ class HfTokenizer:
         for text in texts:
             yield self._tokenizer.encode(text, add_special_tokens=False, **unchanged)
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
 
 def rewritten(tokenizer_json: str) -> str:
     """A tokenizer.json in canonical form, with the ids of added tokens and the scores that it has once it is loaded."""
-    loaded = _load(tokenizer_json)
+    written = object_json(_load(tokenizer_json))
     if has_parts():
-        return str(loaded.to_str())
-    own, parsed = json.loads(object_json(loaded)), json.loads(tokenizer_json)
+        return written
+    own, parsed = json.loads(written), json.loads(tokenizer_json)
     if parsed.get("version") != own["version"]:  # not written by 1.0 itself
         parsed = _canonical(parsed, own)
     return json.dumps(parsed, ensure_ascii=False)

@@ -36,7 +36,6 @@ _LOCAL = frozenset({
     "Precompiled", "ByteLevel", "Split", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Punctuation",
     "Digits", "CharDelimiterSplit", "UnicodeScripts",
 })  # fmt: skip
-_STRIPPING = ("lstrip", "rstrip", "single_word")  # what lets an added token depend on its neighbours
 _UNKNOWN = "unknown"
 
 
@@ -67,7 +66,8 @@ def cached_rules(tokenizer_json: str) -> list[Rule]:
 def safe_rules(tokenizer_json: str) -> list[Rule]:
     """The rules proved for a tokenizer.json, best first. Takes about a second."""
     parsed = json.loads(tokenizer_json)
-    if not _is_local(parsed):
+    before = steps_before_model(parsed)
+    if not all(step["type"] in _LOCAL and _is_local_pattern(step.get("pattern")) for step in before):
         return []
     tokenizer, stripped = HfTokenizer(tokenizer_json), _spaces_stripped(parsed)
     rules = [Rule("\n", drop=False), Rule(" ", drop=False), Rule(" ", drop=True), Rule("\n", drop=True)]
@@ -118,12 +118,6 @@ def _after_letters(parsed: dict[str, Any], text: str) -> str | None:
     return None
 
 
-def _is_local(parsed: dict[str, Any]) -> bool:
-    """Whether the normalizer and the pre-tokenizer depend only on a character and its neighbours."""
-    before = steps_before_model(parsed)
-    return all(step["type"] in _LOCAL and _is_local_pattern(step.get("pattern")) for step in before)
-
-
 def _is_local_pattern(pattern: dict[str, str] | None) -> bool:
     """Whether a pattern has only single characters and classes, no words and no lookbehind."""
     if not pattern:
@@ -141,7 +135,8 @@ def _spaces_stripped(parsed: dict[str, Any]) -> set[str]:
     spaces = set()
     for token in parsed.get("added_tokens") or ():
         spaces |= {space for space in " \n" if re.search("[A-Za-z]" + space, token["content"])}
-        if re.search("^[A-Za-z]|[A-Za-z]$", token["content"]) and any(map(token.get, _STRIPPING)):
+        depends_on_neighbours = any(token.get(flag) for flag in ("lstrip", "rstrip", "single_word"))
+        if depends_on_neighbours and re.search("^[A-Za-z]|[A-Za-z]$", token["content"]):
             return {" ", "\n"}
     return spaces
 
