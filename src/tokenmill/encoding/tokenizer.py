@@ -43,9 +43,7 @@ class Tokenizer:
     produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
     special_tokens: str = "parse"  # what their names in a text become
     wanted: str = "auto"  # the engine that was asked for
-    live: Any = field(
-        default=None, compare=False
-    )  # the object it came from, if that is a slow tokenizer of `transformers`
+    live: Any = field(default=None, compare=False)  # the object it came from, if that is a slow one of transformers
     differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
 
     def __repr__(self) -> str:
