@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kinds import from_json
 
-from tokenmill.encoding.conversion.sentencepiece_model import special_names, tokenizer_json
+from tokenmill.encoding.conversion.sentencepiece_model import Model, read_model, tokenizer_json
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.selection.suite import texts as suite_texts
@@ -88,12 +88,20 @@ def both(train):
     return one
 
 
+def read(model: bytes) -> Model:
+    return read_model(model, "x.model")
+
+
+def converted(model: bytes) -> str | None:
+    return tokenizer_json(read(model))
+
+
 class Both:
     """sentencepiece and the conversion, to which special tokens are text as they are to sentencepiece."""
 
     def __init__(self, model: bytes) -> None:
         self.own = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.body = tokenizer_json(model)
+        self.body = converted(model)
         assert self.body is not None
         self.made = from_json(self.body)
         self.ignorant = HfTokenizer(Definition(self.body, special_tokens="text").engine_json)
@@ -140,7 +148,7 @@ def test_runs_of_one_score_grow_from_the_left(lengths):
 
 def test_the_form_of_llama(train):
     """The one that fast engines know."""
-    body = json.loads(tokenizer_json(train(model_type="bpe", **BPE["like llama"])))
+    body = json.loads(converted(train(model_type="bpe", **BPE["like llama"])))
     space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     assert body["normalizer"] == {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]}
     assert body["pre_tokenizer"] is None
@@ -187,8 +195,8 @@ def test_it_decodes_alike(both, real_texts):
 def test_unused_pieces_are_refused():
     """sentencepiece merges through them and takes them apart again."""
     letters = [(letter, -5 - i, NORMAL) for i, letter in enumerate("▁ab")]
-    assert tokenizer_json(handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, NORMAL)])) is not None
-    assert tokenizer_json(handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, UNUSED)])) is None
+    assert converted(handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, NORMAL)])) is not None
+    assert converted(handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, UNUSED)])) is None
 
 
 def test_user_defined_pieces_win_at_any_score():
@@ -203,7 +211,7 @@ def test_words_are_looked_up_whole_only_if_merging_makes_them():
     letters = [(letter, -9 - i, NORMAL) for i, letter in enumerate("▁abcd")]
     pieces = [("<unk>", 0, UNKNOWN), *letters, ("#", 0, USER_DEFINED), ("ab", -2, NORMAL), ("cd", -3, NORMAL)]
     Both(handmade([*pieces, ("abcd", -4, NORMAL)], prefix=True)).check(["#abcd#", "abcd", "#", "a#b", "ab#cd##"])
-    assert tokenizer_json(handmade([*pieces, ("abcd", -4, NORMAL), ("bc", -1, NORMAL)], prefix=True)) is None
+    assert converted(handmade([*pieces, ("abcd", -4, NORMAL), ("bc", -1, NORMAL)], prefix=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +226,7 @@ def test_words_are_looked_up_whole_only_if_merging_makes_them():
     ],
 )
 def test_what_has_no_form_is_refused(train, options):
-    assert tokenizer_json(train(**options)) is None
+    assert converted(train(**options)) is None
 
 
 @pytest.mark.parametrize(
@@ -231,14 +239,14 @@ def test_what_has_no_form_is_refused(train, options):
 )
 def test_pieces_that_cannot_be_ranked_are_refused(pieces):
     letters = [(letter, -9 - i, NORMAL) for i, letter in enumerate("▁abc")]
-    assert tokenizer_json(handmade([("<unk>", 0, UNKNOWN), *letters, *pieces])) is None
+    assert converted(handmade([("<unk>", 0, UNKNOWN), *letters, *pieces])) is None
 
 
 def test_special_names(train):
-    assert special_names(train(model_type="bpe", **BPE["like llama"])) == {"bos": "<s>", "eos": "</s>"}
+    assert read(train(model_type="bpe", **BPE["like llama"])).special_names() == {"bos": "<s>", "eos": "</s>"}
     own = {"bos_id": -1, "eos_piece": "<end>", "vocab_size": 300}
-    assert special_names(train(model_type="unigram", **own)) == {"eos": "<end>"}
-    assert special_names(train(model_type="word", bos_id=-1, eos_id=-1, vocab_size=300)) == {}
+    assert read(train(model_type="unigram", **own)).special_names() == {"eos": "<end>"}
+    assert read(train(model_type="word", bos_id=-1, eos_id=-1, vocab_size=300)).special_names() == {}
 
 
 @pytest.mark.parametrize(
@@ -254,15 +262,14 @@ def test_special_names(train):
     ],
 )
 def test_other_files_are_named_for_what_they_are(data, problem):
-    for convert in (tokenizer_json, special_names):
-        with pytest.raises(TokenizerError, match=problem):
-            convert(data)
+    with pytest.raises(TokenizerError, match=f"x.model: .*{problem}"):
+        read(data)
 
 
 def test_another_protobuf_is_no_model(train):
     own = sentencepiece.SentencePieceProcessor(model_proto=train(model_type="bpe", **BPE["like llama"]))
     with pytest.raises(TokenizerError, match="not a"):
-        tokenizer_json(own.encode("Hello world", out_type="serialized_proto"))
+        read(own.encode("Hello world", out_type="serialized_proto"))
 
 
 def test_a_file_cut_short_is_no_model(train):
@@ -271,17 +278,17 @@ def test_a_file_cut_short_is_no_model(train):
     small = handmade([("<unk>", 0, UNKNOWN), *letters, ("ab", -1, NORMAL)])
     for size in range(len(small)):
         with pytest.raises(TokenizerError):
-            special_names(small[:size])
+            read(small[:size])
     whole = train(model_type="bpe", vocab_size=300, **IDENTITY)
     for size in (*range(100), *range(100, len(whole) - 100, 17), *range(len(whole) - 100, len(whole))):
         with pytest.raises(TokenizerError):
-            special_names(whole[:size])
+            read(whole[:size])
 
 
 @given(st.binary())
 def test_bytes_by_chance_are_no_model(data):
     with pytest.raises(TokenizerError):
-        tokenizer_json(data)
+        read(data)
 
 
 NORMAL, UNKNOWN, USER_DEFINED, UNUSED = 1, 2, 4, 5

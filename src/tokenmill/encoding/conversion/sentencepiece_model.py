@@ -27,9 +27,10 @@ import json
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, added_token
@@ -39,100 +40,102 @@ _SPACE = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
 _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of the file
+_Value = TypeVar("_Value", bytes, int)
 
 
-def tokenizer_json(model: bytes) -> str | None:
-    """Convert the content of a .model file. None if a tokenizer.json cannot express its kind or settings.
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The parts of a .model file that decide ids."""
 
-    Takes up to a second for 32,000 pieces, and about three for 256,000. Raises TokenizerError if it is not a model.
-    """
-    parsed = _read(model)
-    if not _is_expressible(parsed):
+    names: list[str]
+    scores: list[float]
+    types: list[int]
+    byte_fallback: bool
+    dummy_prefix: bool
+    squeeze: bool
+    has_form: bool  # a tokenizer.json can express its settings
+    has_settings: bool
+    bos: str
+    eos: str
+
+    def of_type(self, *types: int) -> list[int]:
+        return [i for i, of in enumerate(self.types) if of in types]
+
+    def special_names(self) -> dict[str, str]:
+        """The names of "bos" and "eos", if the model has them."""
+        control = {self.names[i] for i in self.of_type(_CONTROL)}
+        return {which: name for which, name in (("bos", self.bos), ("eos", self.eos)) if name in control}
+
+
+def read_model(data: bytes, where: str) -> Model:
+    """Parse a .model file, with the checks that sentencepiece does when it loads one. `where` names it in errors."""
+    if not data:
+        raise TokenizerError(f"{where}: not a SentencePiece model: the file is empty")
+    try:
+        model = _parse(data)
+    except (ValueError, struct.error) as error:
+        raise TokenizerError(
+            f"{where}: not a complete SentencePiece model ({error}); is it cut short or another kind of file?"
+        ) from error
+    flaw = _flaw(model)
+    if flaw:
+        raise TokenizerError(f"{where}: not a SentencePiece model: {flaw}; is it another kind of file?")
+    return model
+
+
+def tokenizer_json(model: Model) -> str | None:
+    """Convert a model. None if a tokenizer.json cannot express its kind or settings."""
+    if not _is_expressible(model):
         return None
-    body = _bpe(parsed)
-    added = [added_token(i, parsed.names[i], special=True) for i in parsed.of_type(_CONTROL, _UNKNOWN)]
-    steps = _normalizers(parsed)
+    runs = _runs(model)
+    body = {
+        "type": "BPE",
+        "unk_token": model.names[model.of_type(_UNKNOWN)[0]],
+        "fuse_unk": True,
+        "byte_fallback": model.byte_fallback,
+        "vocab": {name: i for i, name in enumerate(model.names)},
+        "merges": _merges(model, runs),
+    }
+    added = [added_token(i, model.names[i], special=True) for i in model.of_type(_CONTROL, _UNKNOWN)]
+    steps = _normalizers(model)
     splitter = None
-    users = sorted(set(parsed.of_type(_USER)) - set(_runs(parsed)))
+    users = [i for i in model.of_type(_USER) if model.names[i] not in runs]
     if users and len(steps) == 1:
-        spaces = any(_SPACE in parsed.names[i] for i in users)
-        added += [added_token(i, parsed.names[i], normalized=spaces) for i in users]
+        spaces = any(_SPACE in model.names[i] for i in users)
+        added += [added_token(i, model.names[i], normalized=spaces) for i in users]
     elif users:
-        if not _merges_reach_all(parsed, body):
+        if not _merges_reach_all(model, body):
             return None
-        splitter = _splitter(parsed, [parsed.names[i] for i in users])
+        splitter = _splitter(model, [model.names[i] for i in users])
         body["ignore_merges"] = True
     whole = {
         "version": "1.0",
         "added_tokens": sorted(added, key=lambda token: int(token["id"])),
         "normalizer": steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": splitter,
-        "decoder": _decoder(parsed),
+        "decoder": _decoder(model),
         "model": body,
     }
     return json.dumps(whole, ensure_ascii=False)
 
 
-def special_names(model: bytes) -> dict[str, str]:
-    """The names of "bos" and "eos", if the model has them. Raises TokenizerError if it is not a model."""
-    parsed = _read(model)
-    control = {parsed.names[i] for i in parsed.of_type(_CONTROL)}
-    return {which: name for which, name in (("bos", parsed.bos), ("eos", parsed.eos)) if name in control}
-
-
-def piece_ids(model: bytes) -> dict[str, int]:
-    """The ids of all pieces, by name."""
-    return {name: i for i, name in enumerate(_read(model).names)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """The parts of a .model file that decide ids."""
-
-    names: list[str]
-    scores: list[float]
-    types: list[int]
-    kind: int
-    byte_fallback: bool
-    space_last: bool
-    bos: str
-    eos: str
-    has_character_map: bool
-    dummy_prefix: bool
-    squeeze: bool
-    escape: bool
-    has_denormalizer: bool
-    has_settings: bool
-
-    def of_type(self, *types: int) -> list[int]:
-        return [i for i, of in enumerate(self.types) if of in types]
-
-
-def _is_expressible(model: _Model) -> bool:
-    """Whether this module can convert a model with these settings."""
-    if model.kind != _BPE or model.has_character_map or model.space_last or not model.escape or model.has_denormalizer:
+def _is_expressible(model: Model) -> bool:
+    """Whether this module can convert a model with these settings and pieces."""
+    names = model.names
+    if not model.has_form or _UNUSED in model.types:  # unused pieces are merged and split again
         return False
-    if any(len(model.names[i]) == 1 for i in model.of_type(_UNKNOWN, _CONTROL, _UNUSED)):
+    if any(len(names[i]) == 1 for i in model.of_type(_UNKNOWN, _CONTROL)):
         return False  # a character that never becomes its own piece
-    if len(set(model.names)) != len(model.names) or not all(map(math.isfinite, model.scores)):
+    if len(set(names)) != len(names) or not all(map(math.isfinite, model.scores)):
         return False
-    if any(" " in model.names[i] for i in model.of_type(_USER)):
+    if any(" " in names[i] for i in model.of_type(_USER)):
         return False  # normalizing would change it
-    return _merges_have_ranks(model)
+    merged = [i for i in model.of_type(_NORMAL) if len(names[i]) > 1]
+    pieces_of = Counter(model.scores[i] for i in merged)
+    return all(pieces_of[model.scores[i]] == 1 or len(set(names[i])) == 1 for i in merged)
 
 
-def _merges_have_ranks(model: _Model) -> bool:
-    """Whether the merges have an order: no two pieces have one score, and no unused piece is merged and split again."""
-    if _UNUSED in model.types:
-        return False
-    by_score: dict[float, list[str]] = {}
-    for i in model.of_type(_NORMAL):
-        if len(model.names[i]) > 1:
-            by_score.setdefault(model.scores[i], []).append(model.names[i])
-    return all(len(set(name)) == 1 for tied in by_score.values() if len(tied) > 1 for name in tied)
-
-
-def _normalizers(model: _Model) -> list[dict[str, Any]]:
+def _normalizers(model: Model) -> list[dict[str, Any]]:
     """The normalizers of a tokenizer.json that do what sentencepiece does; at least the one for spaces."""
     escape = _replace({"String": " "}, _SPACE)
     prefix = [{"type": "Prepend", "prepend": _SPACE}] if model.dummy_prefix else []
@@ -146,7 +149,7 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _decoder(model: _Model) -> dict[str, Any]:
+def _decoder(model: Model) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [_replace({"String": _SPACE}, " ")]
     if model.byte_fallback:
         steps.append({"type": "ByteFallback"})
@@ -156,14 +159,15 @@ def _decoder(model: _Model) -> dict[str, Any]:
     return {"type": "Sequence", "decoders": steps}
 
 
-def _splitter(model: _Model, names: list[str]) -> dict[str, Any]:
+def _splitter(model: Model, names: list[str]) -> dict[str, Any]:
     """A pre-tokenizer that splits off these names, the longest first.
 
     If no piece has a space inside, it also splits before spaces: the ids are the same, and looking up words is twice as
     fast.
     """
-    pattern = "|".join(_quoted(name) for name in sorted(names, key=len, reverse=True))
-    users = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    # Some dialects give `\<` a meaning, so `re.escape` is too much.
+    quoted = [re.sub(r"[.^$*+?{}()|\[\]\\]", r"\\\g<0>", name) for name in sorted(names, key=len, reverse=True)]
+    users = {"type": "Split", "pattern": {"Regex": "|".join(quoted)}, "behavior": "Isolated", "invert": False}
     inside = any(_SPACE in model.names[i].lstrip(_SPACE) for i in model.of_type(_NORMAL, _USER))
     if inside or _SPACE not in model.names:
         return users
@@ -171,27 +175,11 @@ def _splitter(model: _Model, names: list[str]) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [users, words]}
 
 
-def _bpe(model: _Model) -> dict[str, Any]:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": model.names[model.of_type(_UNKNOWN)[0]],
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": model.byte_fallback,
-        "ignore_merges": False,
-        "vocab": {name: i for i, name in enumerate(model.names)},
-        "merges": _merges(model),
-    }
-
-
-def _merges(model: _Model) -> list[tuple[str, str]]:
+def _merges(model: Model, runs: list[str]) -> list[tuple[str, str]]:
     """Every pair of pieces that make a piece, in the order in which sentencepiece merges them."""
-    normal, runs = model.of_type(_NORMAL), _runs(model)
-    normal.sort(key=lambda i: (-model.scores[i], -len(model.names[i])))
-    spaces, others = [model.names[i] for i in runs], [model.names[i] for i in normal]
-    return [*_pairs(spaces, {_SPACE, *spaces}), *_pairs(others, set(others))]
+    normal = sorted(model.of_type(_NORMAL), key=lambda i: (-model.scores[i], -len(model.names[i])))
+    others = [model.names[i] for i in normal]
+    return [*_pairs(runs, {_SPACE, *runs}), *_pairs(others, set(others))]
 
 
 def _pairs(names: list[str], parts: set[str]) -> list[tuple[str, str]]:
@@ -200,46 +188,24 @@ def _pairs(names: list[str], parts: set[str]) -> list[tuple[str, str]]:
     return [(left, right) for left, right in cuts if left in parts and right in parts]
 
 
-def _runs(model: _Model) -> list[int]:
+def _runs(model: Model) -> list[str]:
     """User-defined runs of spaces, longest first, if there is one of every length from two on.
 
     Then taking the longest from the left is the same as merging spaces from the left before everything else.
     """
-    users = {model.names[i]: i for i in model.of_type(_USER)}
-    runs = sorted((name for name in users if not name.strip(_SPACE)), key=len, reverse=True)
-    complete = [len(name) for name in reversed(runs)] == list(range(2, len(runs) + 2)) and _SPACE in model.names
-    return [users[name] for name in runs] if complete else []
+    runs = sorted((name for i in model.of_type(_USER) if not (name := model.names[i]).strip(_SPACE)), reverse=True)
+    complete = _SPACE in model.names and [len(run) for run in runs] == [*range(len(runs) + 1, 1, -1)]
+    return runs if complete else []
 
 
-def _merges_reach_all(model: _Model, body: dict[str, Any]) -> bool:
+def _merges_reach_all(model: Model, body: dict[str, Any]) -> bool:
     """Whether merges produce every piece from its characters. If not, looking up whole words would give other ids."""
     bare = HfTokenizer(json.dumps({"version": "1.0", "model": body}))
     names = [model.names[i] for i in model.of_type(_NORMAL)]
     return all(len(ids) == 1 for ids in bare.encode_each(names))
 
 
-def _quoted(text: str) -> str:
-    """Escape a text for regular expressions in all dialects. Some give `\\<` a meaning, so `re.escape` is too much."""
-    return re.sub(r"[.^$*+?{}()|\[\]\\]", r"\\\g<0>", text)
-
-
-def _read(data: bytes) -> _Model:
-    """Parse a .model file, with the checks that sentencepiece does when it loads one."""
-    if not data:
-        raise TokenizerError("not a SentencePiece model: the file is empty")
-    try:
-        model = _parse(data)
-    except (ValueError, struct.error) as error:
-        raise TokenizerError(
-            f"not a complete SentencePiece model ({error}); is it cut short or another kind of file?"
-        ) from error
-    flaw = _flaw(model)
-    if flaw:
-        raise TokenizerError(f"not a SentencePiece model: {flaw}; is it another kind of file?")
-    return model
-
-
-def _flaw(model: _Model) -> str | None:
+def _flaw(model: Model) -> str | None:
     names, types = model.names, model.types
     if not names:
         return "it has no pieces"
@@ -254,33 +220,31 @@ def _flaw(model: _Model) -> str | None:
     return None
 
 
-def _parse(data: bytes) -> _Model:
+def _parse(data: bytes) -> Model:
     names, scores, types = [], [], []
     settings: dict[int, dict[int, bytes | int]] = {}
     for number, value in _fields(data):
         if number == _PIECE:
-            piece = dict(_fields(_bytes(value)))
-            names.append(_bytes(piece.get(1, b"")).decode())
-            scores.append(struct.unpack("<f", _bytes(piece.get(2, bytes(4))))[0])
-            types.append(_number(piece.get(3, _NORMAL)))
+            piece = dict(_fields(_typed(bytes, value)))
+            names.append(_typed(bytes, piece.get(1, b"")).decode())
+            scores.append(struct.unpack("<f", _typed(bytes, piece.get(2, bytes(4))))[0])
+            types.append(_typed(int, piece.get(3, _NORMAL)))
         elif number in (_TRAINER, _NORMALIZER, _DENORMALIZER):
-            settings.setdefault(number, {}).update(_fields(_bytes(value)))
+            settings.setdefault(number, {}).update(_fields(_typed(bytes, value)))
     trainer, normalizer = settings.get(_TRAINER, {}), settings.get(_NORMALIZER, {})
-    return _Model(
+    space_last, escape = _typed(int, trainer.get(24, 0)), _typed(int, normalizer.get(5, 1))
+    maps = _typed(bytes, normalizer.get(2, b"")) or settings.get(_DENORMALIZER, {}).get(2)
+    return Model(
         names,
         scores,
         types,
-        kind=_number(trainer.get(3, _UNIGRAM)),
-        byte_fallback=bool(_number(trainer.get(35, 0))),
-        space_last=bool(_number(trainer.get(24, 0))),
-        bos=_bytes(trainer.get(46, b"")).decode() or "<s>",
-        eos=_bytes(trainer.get(47, b"")).decode() or "</s>",
-        has_character_map=bool(_bytes(normalizer.get(2, b""))),
-        dummy_prefix=bool(_number(normalizer.get(3, 1))),
-        squeeze=bool(_number(normalizer.get(4, 1))),
-        escape=bool(_number(normalizer.get(5, 1))),
-        has_denormalizer=bool(settings.get(_DENORMALIZER, {}).get(2)),
+        byte_fallback=bool(_typed(int, trainer.get(35, 0))),
+        dummy_prefix=bool(_typed(int, normalizer.get(3, 1))),
+        squeeze=bool(_typed(int, normalizer.get(4, 1))),
+        has_form=_typed(int, trainer.get(3, _UNIGRAM)) == _BPE and bool(escape) and not (space_last or maps),
         has_settings={_TRAINER, _NORMALIZER} <= settings.keys(),
+        bos=_typed(bytes, trainer.get(46, b"")).decode() or "<s>",
+        eos=_typed(bytes, trainer.get(47, b"")).decode() or "</s>",
     )
 
 
@@ -319,13 +283,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number has no end")
 
 
-def _bytes(value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number where text was expected")
-    return value
-
-
-def _number(value: bytes | int) -> int:
-    if not isinstance(value, int):
-        raise ValueError("text where a number was expected")
-    return value
+def _typed(kind: type[_Value], value: bytes | int) -> _Value:
+    if isinstance(value, kind):
+        return value
+    raise ValueError("a number where text was expected" if kind is bytes else "text where a number was expected")

@@ -85,14 +85,11 @@ def _from_ranks(found: TokenizerFiles) -> Definition:
 def _from_sentencepiece(found: TokenizerFiles) -> Definition:
     from tokenmill.encoding.conversion import sentencepiece_model
 
-    model = found.files["tokenizer.model"]
+    model = sentencepiece_model.read_model(found.files["tokenizer.model"], found.file or found.name)
     try:
         body = sentencepiece_model.tokenizer_json(model)
-        special = {**sentencepiece_model.special_names(model), **found.special}
-    except TokenizerError as error:
-        raise TokenizerError(f"{found.file or found.name}: {error}") from error
-    try:
         converted = None if body is None else effective(found.name, body.encode())
     except TokenizerError:  # tokenizers cannot read it, so only sentencepiece can run it
         converted = None
+    special = {**model.special_names(), **found.special}
     return Definition(converted, "sentencepiece", found.files, special=special)

@@ -29,7 +29,7 @@ def from_folder(name: str, folder: Path) -> TokenizerFiles:
     models = sorted([*folder.glob("*.model"), *folder.glob("*.model.v*"), *folder.glob("*.tiktoken")])
     if models:
         model = from_file(name, models[0])
-        if model.kind != "sentencepiece" or _is_complete(model.files["tokenizer.model"], folder):
+        if model.kind != "sentencepiece" or _is_complete(model, folder):
             return replace(model, special=special)
     packed = folder / "tokenizer.json.gz"
     if packed.is_file():
@@ -63,13 +63,13 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
     return TokenizerFiles(name, "json", {"tokenizer.json": raw}, _special_names(path.parent))
 
 
-def _is_complete(model: bytes, folder: Path) -> bool:
+def _is_complete(model: TokenizerFiles, folder: Path) -> bool:
     """Whether a SentencePiece model is the whole tokenizer, according to the files beside it.
 
     Classes of transformers may shift its ids (XLM-R by one) or change the text first, code that comes with it may do
     anything, and tokens may be added to it. To use the model alone, give its path instead of the folder.
     """
-    from tokenmill.encoding.conversion.sentencepiece_model import piece_ids
+    from tokenmill.encoding.conversion.sentencepiece_model import read_model
 
     config = read_config(folder / CONFIG)
     model_type = read_config(folder / "config.json").get("model_type")
@@ -78,11 +78,9 @@ def _is_complete(model: bytes, folder: Path) -> bool:
     entries = decoder.values() if isinstance(decoder, dict) else ()
     added = [str(entry.get("content", "")) for entry in entries if isinstance(entry, dict)]
     added += read_config(folder / "added_tokens.json")
-    try:
-        all_known = not added or piece_ids(model).keys() >= set(added)
-    except TokenizerError:  # the conversion reports it, with the path
-        return True
-    return all_known and str(kind).lower().startswith(_SAME_AS_MODEL) and not _has_code(folder)
+    if added and not set(added) <= set(read_model(model.files["tokenizer.model"], model.file).names):
+        return False
+    return str(kind).lower().startswith(_SAME_AS_MODEL) and not _has_code(folder)
 
 
 def _has_code(folder: Path) -> bool:
