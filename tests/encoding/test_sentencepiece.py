@@ -262,7 +262,7 @@ def test_special_names(train):
     ],
 )
 def test_other_files_are_named_for_what_they_are(data, problem):
-    with pytest.raises(TokenizerError, match=f"x.model: .*{problem}"):
+    with pytest.raises(TokenizerError, match=rf"x\.model: .*{problem}"):
         read(data)
 
 

@@ -141,10 +141,9 @@ LINES = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank i
     ],
 )
 def test_bad_rank_files_name_the_file_and_the_line(tmp_path, raw, says):
-    (tmp_path / "tiktoken.json").write_text('{"pattern": "x|.", "special_tokens": {}}')
     path = tmp_path / "broken.tiktoken"
     with pytest.raises(TokenizerError, match=f"(?s)broken.*{says}"):
-        from_rank_file(path, raw)
+        from_rank_file(path, raw, b'{"pattern": "x|.", "special_tokens": {}}')
 
 
 def test_a_rank_file_takes_the_rest_from_beside_it(tmp_path):
@@ -152,14 +151,13 @@ def test_a_rank_file_takes_the_rest_from_beside_it(tmp_path):
     with pytest.raises(
         TokenizerError, match=r"mine\.tiktoken.*neither the pattern.*tiktoken\.json.*tiktoken\.Encoding"
     ):
-        from_rank_file(path, LINES)
-    (tmp_path / "tiktoken.json").write_text(json.dumps({"pattern": GPT2, "special_tokens": {"<end>": 300}}))
-    found = from_rank_file(path, LINES)
+        from_rank_file(path, LINES, None)
+    rest = json.dumps({"pattern": GPT2, "special_tokens": {"<end>": 300}}).encode()
+    found = from_rank_file(path, LINES, rest)
     assert (found.ranks, found.pattern, found.special, found.name) == (BYTES, GPT2, {"<end>": 300}, "mine")
-    assert from_rank_file(path, LINES.replace(b"\n", b"\r\n")) == found
-    (tmp_path / "tiktoken.json").write_bytes(ranks_with(b"ab").to_files()["tiktoken.json"])
-    with pytest.raises(TokenizerError, match="written for other ranks"):
-        from_rank_file(path, LINES)
+    assert from_rank_file(path, LINES.replace(b"\n", b"\r\n"), rest) == found
+    with pytest.raises(TokenizerError, match=r"tiktoken\.json was written for other ranks"):
+        from_rank_file(path, LINES, ranks_with(b"ab").to_files()["tiktoken.json"])
 
 
 @pytest.mark.skipif(not os.environ.get("TIKTOKEN_CACHE_DIR"), reason="needs a TIKTOKEN_CACHE_DIR with OpenAI's ranks")
@@ -167,10 +165,10 @@ def test_a_rank_file_takes_the_rest_from_beside_it(tmp_path):
 def test_well_known_ranks_are_known_by_content(tmp_path, name):
     known = named(name)
     raw = known.to_files()["ranks.tiktoken"]
-    assert from_rank_file(tmp_path / "any.bin", raw) == known
+    assert from_rank_file(tmp_path / "any.bin", raw, None) == known
     last_lost = raw.removesuffix(b"\n").rpartition(b"\n")[0]
     with pytest.raises(TokenizerError, match="not a well-known set"):
-        from_rank_file(tmp_path / "any.bin", last_lost)
+        from_rank_file(tmp_path / "any.bin", last_lost, None)
 
 
 def test_rank_files_are_told_from_others(demo):

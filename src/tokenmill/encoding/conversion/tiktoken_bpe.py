@@ -17,16 +17,14 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenmill.encoding.conversion.tiktoken_patterns import CL100K_QUICK, GPT2_QUICK, O200K, QWEN, pre_tokenizer
 from tokenmill.encoding.libraries import import_library
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet
 from tokenmill.errors import TokenizerError
-
-if TYPE_CHECKING:
-    import tiktoken
 
 RANKS_FILE, REST_FILE = "ranks.tiktoken", "tiktoken.json"  # REST_FILE: pattern and special tokens
 _VERSION = 1
@@ -34,6 +32,19 @@ _VERSION = 1
 _UTF8_BYTES = frozenset(bytes([b]) for b in range(0xF5) if b not in (0xC0, 0xC1))
 _ID_LIMIT = 1 << 32
 _LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) ([0-9]+)")
+_END, _CODE = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_CL100K_SPECIAL = dict(zip((_END, *_CODE, "<|endofprompt|>"), (*range(100257, 100261), 100276), strict=True))
+_O200K_SPECIAL = {_END: 199999, "<|endofprompt|>": 200018}
+_QWEN_NAMES = (_END, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
+_QWEN_SPECIAL = {name: i for i, name in enumerate(_QWEN_NAMES, 151643)}
+# Patterns, special tokens and names of files, by the SHA-256 of their lines sorted by rank.
+_WELL_KNOWN: dict[str, tuple[str, dict[str, int], str]] = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": (GPT2_QUICK, {_END: 50256}, "r50k_base"),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": (GPT2_QUICK, {_END: 50256}, "p50k_base"),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (CL100K_QUICK, _CL100K_SPECIAL, "cl100k_base"),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (O200K, _O200K_SPECIAL, "o200k_base"),
+    "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": (QWEN, _QWEN_SPECIAL, "qwen"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,12 @@ class Ranks:
     name: str
 
     def __post_init__(self) -> None:
-        token_of = {rank: token for token, rank in self.ranks.items()}
-        problem = self._problem_in_ranks(token_of) or self._problem_in_special(token_of)
-        if not problem and not self.pattern:
-            problem = "the pattern that splits text is empty"
+        problem = self._problem()
         if problem:
             raise TokenizerError(f"{self.name}: {problem}")
 
-    def _problem_in_ranks(self, token_of: dict[int, bytes]) -> str | None:
+    def _problem(self) -> str | None:
+        token_of = {rank: token for token, rank in self.ranks.items()}
         missing = _UTF8_BYTES - self.ranks.keys()
         if missing:
             examples = ", ".join(f"0x{token.hex()}" for token in sorted(missing)[:4])
@@ -65,15 +74,12 @@ class Ranks:
             return f"rank {self.ranks[b'']} belongs to an empty token"
         if min(token_of) < 0 or max(token_of) >= _ID_LIMIT:
             return f"ranks go from {min(token_of)} to {max(token_of)}; ids are 0 to 2^32 - 1"
-        return None
-
-    def _problem_in_special(self, token_of: dict[int, bytes]) -> str | None:
         for content, number in self.special.items():
             if not content or not 0 <= number < _ID_LIMIT:
                 return f"the special token {content!r} cannot have the id {number}"
             if token_of.get(number, content.encode()) != content.encode():
                 return f"the special token {content!r} has the id {number} of the token {token_of[number]!r}"
-        return None
+        return None if self.pattern else "the pattern that splits text is empty"
 
     def to_files(self) -> dict[str, bytes]:
         """Files by name, which `from_files` reads. `ranks.tiktoken` is the format that tiktoken itself reads and writes."""
@@ -95,16 +101,13 @@ class Ranks:
                 raise TokenizerError(f"a tiktoken tokenizer is {RANKS_FILE} and {REST_FILE}; {name} is missing")
         return _with_rest(_parse(RANKS_FILE, files[RANKS_FILE]), REST_FILE, files[REST_FILE], "tiktoken")
 
-    def encoding(self) -> tiktoken.Encoding:
-        """Construct the tiktoken encoding. About 0.15 s for 100,000 ranks."""
-        module = import_library("tiktoken")
+    def encoding(self) -> Any:
+        """Construct the `tiktoken.Encoding`. About 0.15 s for 100,000 ranks."""
+        construct = import_library("tiktoken").Encoding
         try:
-            encoding: tiktoken.Encoding = module.Encoding(
-                self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens=self.special
-            )
+            return construct(self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens=self.special)
         except ValueError as error:
             raise TokenizerError(f"{self.name}: tiktoken refuses it: {str(error)[:300]}") from error
-        return encoding
 
 
 def named(name: str) -> Ranks:
@@ -114,15 +117,14 @@ def named(name: str) -> Ranks:
     if name not in known:
         raise TokenizerError(f"tiktoken has no encoding {name!r}; it has {', '.join(sorted(known))}")
     try:
-        return from_encoding(module.get_encoding(name))
-    except TokenizerError:
-        raise
+        encoding = module.get_encoding(name)
     except (OSError, ValueError, AssertionError) as error:  # no connection, a refused cache folder, a wrong digest
         raise TokenizerError(
             f"tiktoken could not get the ranks of {name!r}: {type(error).__name__}: {str(error)[:200]}."
             " tiktoken downloads them on first use and keeps them in the folder that TIKTOKEN_CACHE_DIR names:"
             " run this once with a connection, or set TIKTOKEN_CACHE_DIR to a folder filled elsewhere"
         ) from error
+    return from_encoding(encoding)
 
 
 def from_encoding(encoding: Any) -> Ranks:
@@ -134,23 +136,17 @@ def from_encoding(encoding: Any) -> Ranks:
         raise TokenizerError(f"{type(encoding).__name__} is not a tiktoken.Encoding: {error}") from error
 
 
-def from_rank_file(path: Path, raw: bytes) -> Ranks:
+def from_rank_file(path: Path, raw: bytes, rest: bytes | None) -> Ranks:
     """Parse a rank file, with the pattern and special tokens from the `tiktoken.json` beside it.
 
     If there is none, well-known files are recognised by their content, whatever their name.
     """
     ranks = _parse(str(path), raw)
-    beside = path.parent / REST_FILE
-    if beside.is_file():
-        try:
-            rest = beside.read_bytes()
-        except OSError as error:
-            raise TokenizerError(f"cannot read {beside}: {error.strerror}") from error
-        return _with_rest(ranks, str(beside), rest, path.stem)
-    known = _well_known(hashlib.sha256(_rank_lines(ranks)).hexdigest())
+    if rest is not None:
+        return _with_rest(ranks, str(path.with_name(REST_FILE)), rest, path.stem)
+    known = _WELL_KNOWN.get(hashlib.sha256(_rank_lines(ranks)).hexdigest())
     if known is not None:
-        name, pattern, special = known
-        return Ranks(ranks, pattern, special, name)
+        return Ranks(ranks, *known)
     raise TokenizerError(
         f"{path} has {len(ranks):,} ranks that are not a well-known set. A rank file has neither the pattern that splits"
         f" text nor the special tokens: put a {REST_FILE} beside it with"
@@ -160,10 +156,9 @@ def from_rank_file(path: Path, raw: bytes) -> Ranks:
 
 def looks_like_ranks(raw: bytes) -> bool:
     """Whether a file starts like a rank file, whatever its name (that of Llama 3 is `tokenizer.model`)."""
-    start = raw[:4096]
-    lines = start.splitlines()
-    if len(start) < len(raw):
-        lines = lines[:-1]
+    lines = raw[:4096].splitlines()
+    if len(raw) > 4096:
+        lines.pop()
     matches = [_LINE.fullmatch(line) for line in lines if line]
     return bool(matches) and all(match and len(match[1]) % 4 == 0 for match in matches)
 
@@ -191,35 +186,24 @@ def tokenizer_json(ranks: Ranks) -> str:
             )
         vocab[content] = number  # `tokenizers` keeps the id of an added token only if the vocabulary has it too
     model = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-        "fuse_unk": False, "byte_fallback": False, "ignore_merges": bool(whole_only),
-        "vocab": vocab,
-        "merges": [[names[left], names[right]] for left, right in merges],
+        "type": "BPE", "continuing_subword_prefix": "", "end_of_word_suffix": "", "ignore_merges": bool(whole_only),
+        "vocab": vocab, "merges": [[names[left], names[right]] for left, right in merges],
     }  # fmt: skip
-    return json.dumps(
-        {
-            "version": "1.0",
-            "added_tokens": [added_token(number, name, special=True) for number, name in sorted(special.items())],
-            "normalizer": None,
-            "pre_tokenizer": pre_tokenizer(ranks.pattern, ranks.ranks),
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": model,
-        },
-        ensure_ascii=False,
-    )
+    body = {
+        "version": "1.0",
+        "added_tokens": [added_token(number, name, special=True) for number, name in sorted(special.items())],
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer(ranks.pattern, ranks.ranks),
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": model,
+    }
+    return json.dumps(body, ensure_ascii=False)
 
 
 def recover_merges(ranks: dict[bytes, int]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     """The merge that produces each token, in rank order; and the tokens that no merge produces."""
-    merges, whole_only = [], []
-    for token in sorted(ranks, key=ranks.__getitem__):
-        if len(token) > 1:
-            parts = _last_join(token, ranks)
-            if parts is None:
-                whole_only.append(token)
-            else:
-                merges.append(parts)
-    return merges, whole_only
+    parts = {token: _last_join(token, ranks) for token in sorted(ranks, key=ranks.__getitem__) if len(token) > 1}
+    return [pair for pair in parts.values() if pair], [token for token, pair in parts.items() if not pair]
 
 
 def spelled(token: bytes) -> str:
@@ -229,21 +213,16 @@ def spelled(token: bytes) -> str:
 
 def _last_join(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
     """Join a token's bytes as tiktoken does until two parts are left. Quadratic in the length, which is small."""
-    rank_of = ranks.get
     parts = [token[i : i + 1] for i in range(len(token))]
-    # The rank of each part joined with the next one.
-    joined = [rank_of(token[i : i + 2], _ID_LIMIT) for i in range(len(token) - 1)]
-    while len(joined) > 1:
+    joined = [ranks.get(left + right, _ID_LIMIT) for left, right in pairwise(parts)]
+    while len(parts) > 2:
         lowest = min(joined)
         if lowest == _ID_LIMIT:
             return None
-        i = joined.index(lowest)
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        del joined[i]
-        if i:
-            joined[i - 1] = rank_of(parts[i - 1] + parts[i], _ID_LIMIT)
-        if i < len(joined):
-            joined[i] = rank_of(parts[i] + parts[i + 1], _ID_LIMIT)
+        at = joined.index(lowest)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        start = max(at - 1, 0)  # the new part has other neighbours on both sides
+        joined[start : at + 2] = [ranks.get(a + b, _ID_LIMIT) for a, b in pairwise(parts[start : at + 2])]
     return parts[0], parts[1]
 
 
@@ -302,21 +281,3 @@ def _with_rest(ranks: dict[bytes, int], where: str, raw: bytes, name: str) -> Ra
 def _rank_lines(ranks: dict[bytes, int]) -> bytes:
     ordered = sorted(ranks.items(), key=lambda item: item[1])
     return b"".join(b"%s %d\n" % (binascii.b2a_base64(token, newline=False), rank) for token, rank in ordered)
-
-
-def _well_known(digest: str) -> tuple[str, str, dict[str, int]] | None:
-    """Name, pattern and special tokens of the file whose lines, sorted by rank, have this SHA-256."""
-    end, code = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
-    if digest == "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930":
-        return "r50k_base", GPT2_QUICK, {end: 50256}
-    if digest == "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069":
-        return "p50k_base", GPT2_QUICK, {end: 50256}
-    if digest == "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7":
-        special = {name: 100257 + place for place, name in enumerate((end, *code))}
-        return "cl100k_base", CL100K_QUICK, special | {"<|endofprompt|>": 100276}
-    if digest == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d":
-        return "o200k_base", O200K, {end: 199999, "<|endofprompt|>": 200018}
-    if digest == "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186":
-        names = (end, "<|im_start|>", "<|im_end|>", *(f"<|extra_{place}|>" for place in range(205)))
-        return "qwen", QWEN, {name: 151643 + place for place, name in enumerate(names)}
-    return None

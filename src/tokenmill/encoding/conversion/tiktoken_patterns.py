@@ -8,6 +8,7 @@ from typing import Any
 
 # One element of a pattern. A class in brackets is found by `_class_end`.
 _PIECE = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\(\??|\{[0-9]+(?:,[0-9]*)?\}\+?|[^\[]", re.DOTALL)
+_BRACKET = re.compile(r"\\.|\[\^?\]?|\]", re.DOTALL)  # "]" in first place is literal
 
 # Patterns in the form that fast engines recognise by their text.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -88,17 +89,9 @@ def _portable(pattern: str) -> str:
 
 def _class_end(pattern: str, start: int) -> int:
     """The end of the `[...]` that starts at `start`. Classes can be nested."""
-    depth, at = 0, start
-    while at < len(pattern):
-        if pattern[at] == "\\":
-            at += 1
-        elif pattern[at] == "[":
-            depth += 1
-            if pattern.startswith(("^]", "]"), at + 1):  # a bracket in first place is literal
-                at = pattern.index("]", at)
-        elif pattern[at] == "]":
-            depth -= 1
-            if not depth:
-                return at + 1
-        at += 1
+    depth = 0
+    for part in _BRACKET.finditer(pattern, start):
+        depth += {"[": 1, "]": -1}.get(part[0][0], 0)
+        if not depth:
+            return part.end()
     return len(pattern)

@@ -53,11 +53,13 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
     """Read one file. Its content says what it is, more than its name."""
     if path.name in _SLOW_FILES:
         raise TokenizerError(f"{name} is one of several files of a tokenizer; give the folder that contains them")
-    from tokenmill.encoding.conversion.tiktoken_bpe import from_rank_file, looks_like_ranks
+    from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE, from_rank_file, looks_like_ranks
 
     raw = read_file(path)
     if path.suffix == ".tiktoken" or looks_like_ranks(raw):
-        return TokenizerFiles(name, "ranks", from_rank_file(path, raw).to_files())
+        beside = path.with_name(REST_FILE)
+        rest = read_file(beside) if beside.is_file() else None
+        return TokenizerFiles(name, "ranks", from_rank_file(path, raw, rest).to_files())
     if ".model" in path.name and raw.lstrip()[:1] != b"{":
         return TokenizerFiles(name, "sentencepiece", {"tokenizer.model": raw}, file=str(path))
     return TokenizerFiles(name, "json", {"tokenizer.json": raw}, _special_names(path.parent))
