@@ -11,12 +11,16 @@ an object               of tokenizers, transformers, tiktoken or sentencepiece
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tokenmill.encoding.conversion import sentencepiece_model, tiktoken_bpe
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.resolve.base import TokenizerFiles
 from tokenmill.encoding.resolve.folder import from_file, from_folder
+from tokenmill.encoding.resolve.hub import fetch, hub_name
+from tokenmill.encoding.resolve.objects import from_object
 from tokenmill.encoding.tokenizer_json import effective
 from tokenmill.errors import TokenizerError, UsageError
 
@@ -29,8 +33,6 @@ DEMO_FOLDER = Path(__file__).parents[2] / "data" / "demo_tokenizer"
 def find(spec: Any) -> TokenizerFiles:
     """Find a tokenizer by name, path or object. A name on the Hub is downloaded, unless it is cached."""
     if not isinstance(spec, str | os.PathLike):
-        from tokenmill.encoding.resolve.objects import from_object
-
         return from_object(spec)
     name = os.fsdecode(spec)
     if not name.strip():
@@ -41,16 +43,12 @@ def find(spec: Any) -> TokenizerFiles:
         special = {"eos": "<|endoftext|>", "bos": "<|startoftext|>"}
         return TokenizerFiles("bytes", "definition", special=special, definition=bytes_definition())
     if name.startswith("tiktoken:"):
-        from tokenmill.encoding.conversion import tiktoken_bpe
-
         return TokenizerFiles(name, "ranks", tiktoken_bpe.named(name.removeprefix("tiktoken:")).to_files())
     path = Path(name)
     if path.is_dir():
         return from_folder(name, path)
     if path.is_file():
         return from_file(name, path)
-    from tokenmill.encoding.resolve.hub import fetch, hub_name
-
     hub = hub_name(name)
     if hub is None or isinstance(spec, os.PathLike):
         raise TokenizerError(
@@ -64,32 +62,22 @@ def define(found: TokenizerFiles) -> Definition:
     """Parse what was found. Costs up to a few seconds for ranks and models, which have to be converted."""
     if found.definition is not None:
         return found.definition
+    where = found.file or found.name
+    if found.kind == "json":
+        return Definition(effective(where, found.files["tokenizer.json"]), special=found.special)
     if found.kind == "ranks":
-        return _from_ranks(found)
-    if found.kind == "sentencepiece":
-        return _from_sentencepiece(found)
-    return Definition(effective(found.file or found.name, found.files["tokenizer.json"]), special=found.special)
-
-
-def _from_ranks(found: TokenizerFiles) -> Definition:
-    from tokenmill.encoding.conversion import tiktoken_bpe
-
-    ranks = tiktoken_bpe.Ranks.from_files(found.files)
-    try:
-        converted = effective(found.name, tiktoken_bpe.tokenizer_json(ranks).encode())
-    except TokenizerError:  # tokenizers cannot read the pattern, so only tiktoken can run it
-        converted = None
-    return Definition(converted, "tiktoken", found.files)
-
-
-def _from_sentencepiece(found: TokenizerFiles) -> Definition:
-    from tokenmill.encoding.conversion import sentencepiece_model
-
-    model = sentencepiece_model.read_model(found.files["tokenizer.model"], found.file or found.name)
-    try:
-        body = sentencepiece_model.tokenizer_json(model)
-        converted = None if body is None else effective(found.name, body.encode())
-    except TokenizerError:  # tokenizers cannot read it, so only sentencepiece can run it
-        converted = None
+        ranks = tiktoken_bpe.Ranks.from_files(found.files)
+        return Definition(_converted(tiktoken_bpe.tokenizer_json, ranks, found.name), "tiktoken", found.files)
+    model = sentencepiece_model.read_model(found.files["tokenizer.model"], where)
+    converted = _converted(sentencepiece_model.tokenizer_json, model, found.name)
     special = {**model.special_names(), **found.special}
     return Definition(converted, "sentencepiece", found.files, special=special)
+
+
+def _converted(convert: Callable[[Any], str | None], tokenizer: Any, name: str) -> str | None:
+    """The effective tokenizer.json; None if only the tokenizer's own library can run it."""
+    try:
+        body = convert(tokenizer)
+        return None if body is None else effective(name, body.encode())
+    except TokenizerError:
+        return None

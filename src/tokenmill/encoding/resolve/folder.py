@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tokenmill.encoding.conversion.sentencepiece_model import read_model
+from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE, from_rank_file, looks_like_ranks
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.libraries import quiet_transformers
 from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config, read_file
+from tokenmill.encoding.resolve.objects import from_transformers
 from tokenmill.errors import TokenizerError
 
 # Files from which transformers creates a tokenizer if there is no tokenizer.json.
@@ -53,8 +56,6 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
     """Read one file. Its content says what it is, more than its name."""
     if path.name in _SLOW_FILES:
         raise TokenizerError(f"{name} is one of several files of a tokenizer; give the folder that contains them")
-    from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE, from_rank_file, looks_like_ranks
-
     raw = read_file(path)
     if path.suffix == ".tiktoken" or looks_like_ranks(raw):
         beside = path.with_name(REST_FILE)
@@ -71,8 +72,6 @@ def _is_complete(model: TokenizerFiles, folder: Path) -> bool:
     Classes of transformers may shift its ids (XLM-R by one) or change the text first, code that comes with it may do
     anything, and tokens may be added to it. To use the model alone, give its path instead of the folder.
     """
-    from tokenmill.encoding.conversion.sentencepiece_model import read_model
-
     config = read_config(folder / CONFIG)
     model_type = read_config(folder / "config.json").get("model_type")
     kind = config.get("tokenizer_class") or model_type or _SAME_AS_MODEL[0]
@@ -92,12 +91,10 @@ def _has_code(folder: Path) -> bool:
 
 
 def _load_with_transformers(name: str, folder: Path) -> TokenizerFiles:
-    """Load a folder with the files of an older format."""
     with quiet_transformers(name) as transformers:
         try:
-            loaded = transformers.AutoTokenizer.from_pretrained(
-                str(folder), trust_remote_code=False, local_files_only=True
-            )
+            load = transformers.AutoTokenizer.from_pretrained
+            loaded = load(str(folder), trust_remote_code=False, local_files_only=True)
         except Exception as error:  # transformers raises exceptions of all kinds
             reason = " ".join(str(error).split())[:200]
             raise TokenizerError(
@@ -110,8 +107,6 @@ def _load_with_transformers(name: str, folder: Path) -> TokenizerFiles:
         raise TokenizerError(
             f"{name} has no vocabulary: {type(loaded).__name__} needs {', '.join(sorted(names))} there"
         )
-    from tokenmill.encoding.resolve.objects import from_transformers
-
     return from_transformers(loaded, name)
 
 

@@ -21,17 +21,11 @@ from tokenmill.hub_errors import LOGIN, explain_answer, hub_host, one_line, quie
 _CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
 # Other files that describe a tokenizer without a tokenizer.json.
 _EXTRAS = ("added_tokens.json", "config.json")
-# The usual names of vocabularies, for hosts that do not list the files of a repo.
-_VOCABULARIES = (
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tiktoken.model",
-    "qwen.tiktoken",
-    "merges.txt",
-    "vocab.json",
-    "vocab.txt",
-)
+# What hosts that do not list the files of a repo are asked for.
+_USUAL = {
+    *_EXTRAS, "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model", "qwen.tiktoken",
+    "merges.txt", "vocab.json", "vocab.txt",
+}  # fmt: skip
 # A .model file is a vocabulary only if its name says so. Others may be weights.
 _PIECES = re.compile(r"[\w.-]+\.tiktoken|[\w.-]*(token|piece|bpe|spm)[\w.-]*\.model", re.ASCII | re.IGNORECASE)
 _PATHS = (".json", ".model", ".tiktoken")
@@ -78,27 +72,32 @@ def fetch(name: str, revision: str | None = None) -> Path:
 
 
 def _fetch(name: str, at: str) -> Path:
+    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import RevisionNotFoundError
 
     cached = _cached(name, at)
-    if cached and _COMMIT.fullmatch(at) and _has_configs(name, at):
+    # The cache knows each configuration file of a commit, or knows that the commit has none.
+    if cached and _COMMIT.fullmatch(at) and all(try_to_load_from_cache(name, file, revision=at) for file in _CONFIGS):
         return cached
     try:
         commit, has_json = _resolve(name, at)
-    except RevisionNotFoundError:
-        raise
-    except Exception:
-        if cached:
+    except Exception as error:
+        if cached and not isinstance(error, RevisionNotFoundError):
             return cached
         raise
-    listing = None if has_json else _listing(name, commit)
-    downloaded = _download_all(name, _wanted(listing, has_json=has_json), commit)
+    listing = {"tokenizer.json"} if has_json else _listing(name, commit)
+    wanted = [file for file in _EXTRAS if file in (listing or _USUAL)] + _vocabulary(listing or _USUAL)
+    downloaded = {}
+    for file in (*_CONFIGS, *wanted):
+        known = try_to_load_from_cache(name, file, revision=commit)
+        if known is None or isinstance(known, str):  # unknown, or a path; otherwise known not to be in this commit
+            path = _download(name, file, commit)
+            if path is not None:
+                downloaded[file] = path
     vocabulary = _vocabulary(downloaded)
     if not vocabulary:
-        holds = f"{hub_host()} does not list its files"
-        if listing is not None:
-            more = f" and {len(listing) - 8} more" if len(listing) > 8 else ""
-            holds = f"it has {', '.join(sorted(listing)[:8])}{more}"
+        more = f" and {len(listing) - 8} more" if len(listing) > 8 else ""
+        holds = f"it has {', '.join(sorted(listing)[:8])}{more}" if listing else f"{hub_host()} does not list its files"
         raise TokenizerError(
             f"{name}@{at} has no tokenizer: no tokenizer.json, tokenizer.model, *.tiktoken, vocab.json with merges.txt,"
             f" or vocab.txt at its top level; {holds}. Give the name of the repo its tokenizer comes from"
@@ -111,79 +110,44 @@ def _fetch(name: str, at: str) -> Path:
     return downloaded[vocabulary[0]].parent
 
 
-def _has_configs(name: str, commit: str) -> bool:
-    """Whether the cache knows each configuration file of a commit, or knows that the commit has none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    return all(try_to_load_from_cache(name, file, revision=commit) for file in _CONFIGS)
-
-
-def _wanted(listing: set[str] | None, *, has_json: bool) -> list[str]:
-    """The files to download, configuration first."""
-    if has_json:
-        return [*_CONFIGS, "tokenizer.json"]
-    if listing is None:
-        return [*_CONFIGS, *_EXTRAS, *_VOCABULARIES]
-    return [*_CONFIGS, *(file for file in _EXTRAS if file in listing), *_vocabulary(listing)]
-
-
-def _download_all(name: str, files: list[str], commit: str) -> dict[str, Path]:
-    """The paths of those files that the commit has."""
-    from huggingface_hub import try_to_load_from_cache
-
-    paths = {}
-    for file in files:
-        known = try_to_load_from_cache(name, file, revision=commit)
-        if known is None or isinstance(known, str):  # unknown, or a path; otherwise known not to be in this commit
-            path = _download(name, file, commit)
-            if path is not None:
-                paths[file] = path
-    return paths
-
-
 def _resolve(name: str, at: str) -> tuple[str, bool]:
     """The current commit of a revision, and whether it has a tokenizer.json: one request, not retried.
 
     `hf_hub_download` would try six times, for up to a minute each, before it reports that there is no connection.
     """
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import EntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import OfflineModeIsEnabled, RemoteEntryNotFoundError
 
     if constants.HF_HUB_OFFLINE:
         raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
-    has_json = True
     try:
-        commit = get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=at)).commit_hash
-    except EntryNotFoundError as error:
-        response = getattr(error, "response", None)
-        commit = response.headers.get("X-Repo-Commit") if response is not None else None
-        has_json = False
+        commit, has_json = get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=at)).commit_hash, True
+    except RemoteEntryNotFoundError as error:
+        commit, has_json = error.response.headers.get("X-Repo-Commit"), False
     if commit is None or not _COMMIT.fullmatch(commit):
         raise TokenizerError(f"{name}@{at}: {hub_host()} does not answer like the Hub; check HF_ENDPOINT and the proxy")
     return commit, has_json
 
 
-def _listing(name: str, commit: str) -> set[str] | None:
-    """The names of all files of a commit; None if the host does not list them. (`list_repo_files` has no time limit.)"""
+def _listing(name: str, commit: str) -> set[str]:
+    """The names of all files of a commit; none if the host does not list them. (`list_repo_files` has no time limit.)"""
     from huggingface_hub import HfApi
 
     try:
         siblings = HfApi().model_info(name, revision=commit, timeout=10.0).siblings
-    except Exception:  # a mirror may only serve files; then the usual names are tried
-        return None
-    return {entry.rfilename for entry in siblings} if siblings else None
+    except Exception:  # a mirror may only serve files
+        return set()
+    return {entry.rfilename for entry in siblings or ()}
 
 
 def _download(name: str, file: str, revision: str) -> Path | None:
     """Download one file into the cache, unless it is there. None if the repo has no such file."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     try:
         return Path(hf_hub_download(name, file, revision=revision))
-    except LocalEntryNotFoundError:  # an EntryNotFoundError that means: no connection
-        raise
-    except EntryNotFoundError:
+    except RemoteEntryNotFoundError:
         return None
 
 
@@ -205,10 +169,8 @@ def _vocabulary(files: Iterable[str]) -> list[str]:
     names = set(files)
     if "tokenizer.json" in names:
         return ["tokenizer.json"]
-    files_found = sorted(file for file in names if _PIECES.fullmatch(file))
-    if {"merges.txt", "vocab.json"} <= names:
-        files_found += ["merges.txt", "vocab.json"]
-    return files_found + (["vocab.txt"] if "vocab.txt" in names else [])
+    pairs = ["merges.txt", "vocab.json"] if {"merges.txt", "vocab.json"} <= names else []
+    return sorted(file for file in names if _PIECES.fullmatch(file) or file == "vocab.txt") + pairs
 
 
 _INSTEAD = (
@@ -218,35 +180,26 @@ _INSTEAD = (
 
 
 def _explain(error: BaseException, name: str, at: str) -> str:
-    """What went wrong, where, and the remedy."""
-    from huggingface_hub import errors
+    """What went wrong, where, and the remedy. Not all errors are answers of the Hub: some are of settings, disk, connection."""
+    from huggingface_hub import constants, errors
 
     while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
         error = error.__cause__
+    what, cache = f"{name}@{at}", constants.HF_HUB_CACHE
     if isinstance(error, errors.HfHubHTTPError):
-        reason = explain_answer(error, name, at, "model")
-    elif quotes_token(error):
-        reason = f": the token has characters that cannot be sent; {LOGIN} again"
-    else:
-        reason = _explain_local(error)
-    return f"{name}@{at}{reason}"
-
-
-def _explain_local(error: BaseException) -> str:
-    """What an error means that is not an answer of the Hub: of the settings, the disk or the connection."""
-    from huggingface_hub import constants, errors
-
-    cache = constants.HF_HUB_CACHE
+        return what + explain_answer(error, name, at, "model")
+    if quotes_token(error):
+        return f"{what}: the token has characters that cannot be sent; {LOGIN} again"
     if isinstance(error, errors.OfflineModeIsEnabled):
         return (
-            f" is not in the cache {cache}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids fetching it;"
+            f"{what} is not in the cache {cache}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids fetching it;"
             f" unset it, run once with a connection, copy the cache of a machine that has one, {_INSTEAD}"
         )
     if isinstance(error, OSError) and error.errno in _FULL:
-        return f": no space in the cache {cache} ({error.strerror}); free some, or set HF_HOME to another disk"
+        return f"{what}: no space in the cache {cache} ({error.strerror}); free some, or set HF_HOME to another disk"
     if isinstance(error, OSError) and error.filename is not None:
-        return f": cannot use {error.filename} ({error.strerror}); fix it, or set HF_HOME to another folder"
+        return f"{what}: cannot use {error.filename} ({error.strerror}); fix it, or set HF_HOME to another folder"
     return (
-        f" could not be fetched from {hub_host()} ({one_line(f'{type(error).__name__}: {error}')}), and is not complete in"
-        f" the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again, {_INSTEAD}"
+        f"{what} could not be fetched from {hub_host()} ({one_line(f'{type(error).__name__}: {error}')}), and is not"
+        f" complete in the cache {cache}; check the connection, the proxy and HF_ENDPOINT, and try again, {_INSTEAD}"
     )

@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.hf_tokenizers import object_json
-from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config
+from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles
 from tokenmill.errors import TokenizerError, UsageError
 
 # What transformers writes into a configuration about where it came from. It does not affect the tokenizer.
@@ -21,25 +22,24 @@ _OLD_KEY = "additional_special_tokens"  # written as null by a tokenizer that wa
 def from_object(spec: Any) -> TokenizerFiles:
     """Take a tokenizer object. Its library has been imported already, or the object would not exist."""
     kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
-    libraries = {name: sys.modules.get(name) for name in ("tokenizers", "transformers", "tiktoken", "sentencepiece")}
-    if libraries["tokenizers"] and isinstance(spec, libraries["tokenizers"].Tokenizer):
+    if _is_a(spec, "tokenizers", "Tokenizer"):
         policy = "text" if getattr(spec, "encode_special_tokens", False) else "parse"
         return TokenizerFiles(f"<{kind}>", "json", {"tokenizer.json": _to_json(spec, kind)}, special_tokens=policy)
-    if libraries["tiktoken"] and isinstance(spec, libraries["tiktoken"].Encoding):
-        from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
-
+    if _is_a(spec, "tiktoken", "Encoding"):
         return TokenizerFiles(f"tiktoken:{spec.name}", "ranks", from_encoding(spec).to_files())
-    if libraries["sentencepiece"] and isinstance(spec, libraries["sentencepiece"].SentencePieceProcessor):
+    if _is_a(spec, "sentencepiece", "SentencePieceProcessor"):
         return TokenizerFiles(f"<{kind}>", "sentencepiece", {"tokenizer.model": spec.serialized_model_proto()})
-    if libraries["transformers"]:
-        from transformers import PreTrainedTokenizerBase
-
-        if isinstance(spec, PreTrainedTokenizerBase):
-            return from_transformers(spec, spec.name_or_path or f"<{kind}>")
+    if _is_a(spec, "transformers", "PreTrainedTokenizerBase"):
+        return from_transformers(spec, spec.name_or_path or f"<{kind}>")
     raise UsageError(
         f"tokenmill cannot use a {kind} as a tokenizer: give a path, a name, or an object of tokenizers, transformers,"
         " tiktoken or sentencepiece"
     )
+
+
+def _is_a(spec: Any, library: str, name: str) -> bool:
+    module = sys.modules.get(library)
+    return module is not None and isinstance(spec, getattr(module, name))
 
 
 def from_transformers(spec: Any, name: str) -> TokenizerFiles:
@@ -56,7 +56,7 @@ def from_transformers(spec: Any, name: str) -> TokenizerFiles:
         except Exception as error:
             raise TokenizerError(f"{name}: the slow tokenizer cannot be saved: {error}") from error
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
-        config = {key: value for key, value in read_config(Path(folder) / CONFIG).items() if key not in _ORIGIN}
+    config = {key: value for key, value in json.loads(files.get(CONFIG, b"{}")).items() if key not in _ORIGIN}
     if config.get(_OLD_KEY) is None:
         config.pop(_OLD_KEY, None)
     files[CONFIG] = json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode()
