@@ -17,10 +17,9 @@ from typing import Any
 
 from tokenmill.encoding.conversion import sentencepiece_model, tiktoken_bpe
 from tokenmill.encoding.definition import Definition, bytes_definition
-from tokenmill.encoding.resolve.base import TokenizerFiles
 from tokenmill.encoding.resolve.folder import from_file, from_folder
 from tokenmill.encoding.resolve.hub import fetch, hub_name
-from tokenmill.encoding.resolve.objects import from_object
+from tokenmill.encoding.resolve.objects import TokenizerFiles, from_object
 from tokenmill.encoding.tokenizer_json import effective
 from tokenmill.errors import TokenizerError, UsageError
 

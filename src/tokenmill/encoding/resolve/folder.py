@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tokenmill.encoding.conversion.sentencepiece_model import read_model
 from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE, from_rank_file, looks_like_ranks
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.libraries import quiet_transformers
-from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles, read_config, read_file
-from tokenmill.encoding.resolve.objects import from_transformers
+from tokenmill.encoding.resolve.objects import CONFIG, ENDS, TokenizerFiles, from_transformers
 from tokenmill.errors import TokenizerError
 
 # Files from which transformers creates a tokenizer if there is no tokenizer.json.
@@ -28,7 +29,7 @@ def from_folder(name: str, folder: Path) -> TokenizerFiles:
     special = _special_names(folder)
     body = folder / "tokenizer.json"
     if body.is_file():
-        return TokenizerFiles(name, "json", {"tokenizer.json": read_file(body)}, special, file=str(body))
+        return TokenizerFiles(name, "json", {"tokenizer.json": _read_file(body)}, special, file=str(body))
     models = sorted([*folder.glob("*.model"), *folder.glob("*.model.v*"), *folder.glob("*.tiktoken")])
     if models:
         model = from_file(name, models[0])
@@ -56,10 +57,10 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
     """Read one file. Its content says what it is, more than its name."""
     if path.name in _SLOW_FILES:
         raise TokenizerError(f"{name} is one of several files of a tokenizer; give the folder that contains them")
-    raw = read_file(path)
+    raw = _read_file(path)
     if path.suffix == ".tiktoken" or looks_like_ranks(raw):
         beside = path.with_name(REST_FILE)
-        rest = read_file(beside) if beside.is_file() else None
+        rest = _read_file(beside) if beside.is_file() else None
         return TokenizerFiles(name, "ranks", from_rank_file(path, raw, rest).to_files())
     if ".model" in path.name and raw.lstrip()[:1] != b"{":
         return TokenizerFiles(name, "sentencepiece", {"tokenizer.model": raw}, file=str(path))
@@ -72,13 +73,13 @@ def _is_complete(model: TokenizerFiles, folder: Path) -> bool:
     Classes of transformers may shift its ids (XLM-R by one) or change the text first, code that comes with it may do
     anything, and tokens may be added to it. To use the model alone, give its path instead of the folder.
     """
-    config = read_config(folder / CONFIG)
-    model_type = read_config(folder / "config.json").get("model_type")
+    config = _read_config(folder / CONFIG)
+    model_type = _read_config(folder / "config.json").get("model_type")
     kind = config.get("tokenizer_class") or model_type or _SAME_AS_MODEL[0]
     decoder = config.get("added_tokens_decoder")
     entries = decoder.values() if isinstance(decoder, dict) else ()
     added = [str(entry.get("content", "")) for entry in entries if isinstance(entry, dict)]
-    added += read_config(folder / "added_tokens.json")
+    added += _read_config(folder / "added_tokens.json")
     if added and not set(added) <= set(read_model(model.files["tokenizer.model"], model.file).names):
         return False
     return str(kind).lower().startswith(_SAME_AS_MODEL) and not _has_code(folder)
@@ -86,7 +87,7 @@ def _is_complete(model: TokenizerFiles, folder: Path) -> bool:
 
 def _has_code(folder: Path) -> bool:
     """Whether the tokenizer is code that comes with the model."""
-    maps = [read_config(folder / file).get("auto_map") for file in (CONFIG, "config.json")]
+    maps = [_read_config(folder / file).get("auto_map") for file in (CONFIG, "config.json")]
     return isinstance(maps[0], list) or any("AutoTokenizer" in entries for entries in maps if isinstance(entries, dict))
 
 
@@ -114,10 +115,31 @@ def _special_names(folder: Path) -> dict[str, str]:
     """The names of eos and bos, from the files beside a tokenizer."""
     names: dict[str, str] = {}
     for file in (CONFIG, "special_tokens_map.json"):
-        config = read_config(folder / file)
+        config = _read_config(folder / file)
         for which in ENDS:
             value = config.get(f"{which}_token")
             value = value.get("content") if isinstance(value, dict) else value
             if isinstance(value, str):
                 names.setdefault(which, value)
     return names
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {error.strerror}") from error
+    if raw.startswith(b"version https://git-lfs"):
+        raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself; fetch it: git lfs pull")
+    return raw
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; {} if the file does not exist or is not an object."""
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(_read_file(path))
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+    return config if isinstance(config, dict) else {}

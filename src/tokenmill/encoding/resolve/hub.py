@@ -61,16 +61,16 @@ def fetch(name: str, revision: str | None = None) -> Path:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
         raise TokenizerError(f"{name}: names on the Hub need huggingface_hub: pip install huggingface_hub") from error
-    with quiet():
-        try:
-            return _fetch(name, at)
-        except TokenizerError:
-            raise
-        except Exception as error:  # of the library, its HTTP client or the system
-            # The HTTP client quotes a token that it cannot send, so its error must not appear in a traceback either.
-            raise TokenizerError(_explain(error, name, at)) from (None if quotes_token(error) else error)
+    try:
+        return _fetch(name, at)
+    except TokenizerError:
+        raise
+    except Exception as error:  # of the library, its HTTP client or the system
+        # The HTTP client quotes a token that it cannot send, so its error must not appear in a traceback either.
+        raise TokenizerError(_explain(error, name, at)) from (None if quotes_token(error) else error)
 
 
+@quiet()
 def _fetch(name: str, at: str) -> Path:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import RevisionNotFoundError

@@ -1,22 +1,43 @@
-"""Tokenizer objects of other libraries."""
+"""What was found for a tokenizer's name, path or object; and the tokenizer objects of other libraries."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.hf_tokenizers import object_json
-from tokenmill.encoding.resolve.base import CONFIG, ENDS, TokenizerFiles
 from tokenmill.errors import TokenizerError, UsageError
 
+CONFIG = "tokenizer_config.json"
+ENDS = ("eos", "bos")
 # What transformers writes into a configuration about where it came from. It does not affect the tokenizer.
 _ORIGIN = ("is_local", "local_files_only", "name_or_path", "transformers_version", "_commit_hash")
 _OLD_KEY = "additional_special_tokens"  # written as null by a tokenizer that was read from files
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The contents that decide a tokenizer's ids, not parsed yet.
+
+    `special` has the names of eos and bos, if files beside the tokenizer or the object name them. `definition` is set if
+    `kind` is "definition". `special_tokens` is the policy the object was created with. `live` is the object itself, if it
+    is a slow tokenizer. `file` is the path for error messages, if it is not `name`.
+    """
+
+    name: str
+    kind: Literal["json", "ranks", "sentencepiece", "definition"]
+    files: dict[str, bytes] = field(default_factory=dict)
+    special: dict[str, str] = field(default_factory=dict)
+    definition: Definition | None = None
+    special_tokens: str = "parse"
+    live: Any = None
+    file: str = ""
 
 
 def from_object(spec: Any) -> TokenizerFiles:
