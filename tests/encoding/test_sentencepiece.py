@@ -243,10 +243,10 @@ def test_pieces_that_cannot_be_ranked_are_refused(pieces):
 
 
 def test_special_names(train):
-    assert read(train(model_type="bpe", **BPE["like llama"])).special_names() == {"bos": "<s>", "eos": "</s>"}
+    assert read(train(model_type="bpe", **BPE["like llama"])).special_names == {"bos": "<s>", "eos": "</s>"}
     own = {"bos_id": -1, "eos_piece": "<end>", "vocab_size": 300}
-    assert read(train(model_type="unigram", **own)).special_names() == {"eos": "<end>"}
-    assert read(train(model_type="word", bos_id=-1, eos_id=-1, vocab_size=300)).special_names() == {}
+    assert read(train(model_type="unigram", **own)).special_names == {"eos": "<end>"}
+    assert read(train(model_type="word", bos_id=-1, eos_id=-1, vocab_size=300)).special_names == {}
 
 
 @pytest.mark.parametrize(

@@ -164,11 +164,9 @@ def looks_like_ranks(raw: bytes) -> bool:
 
 
 def tokenizer_json(ranks: Ranks) -> str:
-    """Convert to a tokenizer.json. About a second for 100,000 ranks, in pure Python.
+    """Convert to a tokenizer.json. About a second for 100,000 ranks. Raises TokenizerError if it cannot be expressed.
 
-    The merges are exact, see the top of this module. The pattern may not be: `tokenizers` has another regex engine, with
-    the tables of another Unicode version, so compare the result with tiktoken before using it. Raises TokenizerError if
-    a tokenizer.json cannot express the tokenizer.
+    Compare the result with tiktoken before using it: the regex engine of `tokenizers` knows another version of Unicode.
     """
     if len(set(ranks.special.values())) < len(ranks.special):
         raise TokenizerError(f"{ranks.name}: special tokens share an id, which a tokenizer.json cannot express")

@@ -69,7 +69,7 @@ def define(found: TokenizerFiles) -> Definition:
         return Definition(_converted(tiktoken_bpe.tokenizer_json, ranks, found.name), "tiktoken", found.files)
     model = sentencepiece_model.read_model(found.files["tokenizer.model"], where)
     converted = _converted(sentencepiece_model.tokenizer_json, model, found.name)
-    special = {**model.special_names(), **found.special}
+    special = {**model.special_names, **found.special}
     return Definition(converted, "sentencepiece", found.files, special=special)
 
 
