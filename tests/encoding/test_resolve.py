@@ -298,6 +298,7 @@ GARBAGE = random.Random(9).randbytes(5000)
         ({"tokenizer.json": POINTER}, r"{0}/tokenizer\.json is a Git LFS pointer.*git lfs pull"),
         ({"tokenizer.model": POINTER}, r"{0}/tokenizer\.model is a Git LFS pointer.*git lfs pull"),
         ({"qwen.tiktoken": POINTER}, r"{0}/qwen\.tiktoken is a Git LFS pointer.*git lfs pull"),
+        ({"some.tiktoken": b"YQ== 0\n", "tiktoken.json": POINTER}, r"{0}/tiktoken\.json is a Git LFS pointer.*git lfs pull"),
         ({"tokenizer.json": b"{}", "tokenizer_config.json": POINTER}, r"{0}/tokenizer_config\.json is a Git LFS pointer"),
         ({"tokenizer.model": GARBAGE}, r"{0}/tokenizer\.model: not a complete SentencePiece model.*another kind of file"),
         ({"tokenizer.model": b""}, r"{0}/tokenizer\.model: .*is empty"),
