@@ -11,11 +11,13 @@ from typing import Any
 from tokenmill.encoding.hf_tokenizers import rewritten
 from tokenmill.errors import TokenizerError
 
-# Steps that know properties of characters on which the lines of `tokenizers` differ; on letters, digits and space they agree.
+# Steps that know properties of characters, and what stands for such properties in regular expressions (white space is the same
+# in all versions of Unicode). The lines of `tokenizers` have other versions, but agree on GPT-2's own way of splitting.
 _BY_UNICODE = frozenset({
     "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "BertPreTokenizer", "Punctuation",
     "Whitespace", "UnicodeScripts",
 })  # fmt: skip
+_CLASSES = ("(?i", "\\p", "\\P", "\\w", "\\W", "\\d", "\\D", "[:")
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
@@ -176,9 +178,9 @@ def only_added_tokens(parsed: dict[str, Any]) -> str:
 def differs_by_line(parsed: dict[str, Any]) -> bool:
     """Whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts: they know other versions of Unicode."""
     before = steps_before_model(parsed)
-    patterns = "".join(str(step.get("pattern")) for step in before)
+    patterns = "".join(str(step["pattern"].get("Regex", "")) for step in before if "pattern" in step)
     by_unicode = any(step["type"] in _BY_UNICODE for step in before)
-    return by_unicode or any(part in patterns for part in ("(?i", "p{P}", "p{S}"))
+    return by_unicode or any(part in patterns for part in _CLASSES)
 
 
 def what_decides_ids(body: str) -> Any:
