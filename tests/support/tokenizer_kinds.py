@@ -1,4 +1,7 @@
-"""Four kinds of tokenizer, as in the model families in use, trained by scripts/train_test_tokenizers.py."""
+"""Four kinds of tokenizer, as in the model families in use, trained by scripts/train_test_tokenizers.py.
+
+And again with decoders, of few tokens, trained on PROSE.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,15 @@ from pathlib import Path
 
 import tokenizers
 
-KINDS = {path.stem: path for path in sorted((Path(__file__).parent / "trained").glob("*.json"))}
+_TRAINED = Path(__file__).parent / "trained"
+KINDS = {path.stem: path for path in sorted(_TRAINED.glob("*.json"))}
+WITH_DECODERS = {path.stem: path for path in sorted((_TRAINED / "with_decoders").glob("*.json"))}
+PROSE = [
+    "The mill stands by the river, and the river turns the wheel of the mill all day and all night.",
+    "  Two spaces first;\n\ta tab, then  two  more. 3.14 and 1,000 are numbers. Don't can't won't.",
+    "Die Mühle steht am Fluß; naïve café, œuvre, ¿qué? Москва и река. 中文字符 日本語 한국어",
+    "def grind(grain):\n    return [flour for flour in grain if flour]\n",
+] * 3
 NASTY = [
     "ab",
     "Zq",
