@@ -37,7 +37,12 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_collection_modifyitems(config, items):
-    not_run = [item for item in items if f"tests/{item.path.relative_to(TESTS)}::{item.originalname}" in NOT_RUN]
+    def is_not_run(item):
+        return any(
+            f"tests/{item.path.relative_to(TESTS)}::{name}" in NOT_RUN for name in (item.originalname, item.name)
+        )
+
+    not_run = [item for item in items if is_not_run(item)]
     config.hook.pytest_deselected(items=not_run)
     items[:] = [item for item in items if item not in not_run]
 

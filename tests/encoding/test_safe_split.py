@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_checks import quick_rules
 from tokenizer_kinds import KINDS, NASTY
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from written_tokenizers import Part, Written, bpe, byte_level, normalizers, replace, split, word_level
 
 import tokenmill as tm
 from tokenmill.building.plan import Task
 from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.encoding.encoder import LongDocument, TooLong
 from tokenmill.encoding.safe_split import last_cut, safe_rules
+from tokenmill.encoding.tokenizer_json import byte_alphabet
 from tokenmill.reading import Piece
 from tokenmill.store.facts import info
 
@@ -124,7 +125,8 @@ def test_memory_is_bounded_by_the_last_cut(encoder):
 
 def test_the_last_cut_is_the_last():
     """Nothing after the cut could be cut by the same rules; nothing is cut where no rule applies."""
-    rules = quick_rules(json.dumps(_words(["a", "b"])))
+    words = word_level(["<unk>", "a", "b"], "<unk>")
+    rules = quick_rules(Written({"model": words, "pre_tokenizer": {"type": "WhitespaceSplit"}}).to_str())
     assert rules
     data = b"some words here, and a few more 1 2 3 " * 5000
     first, second = last_cut(data, rules)
@@ -135,44 +137,35 @@ def test_the_last_cut_is_the_last():
         assert last_cut(uncuttable, rules) is None
 
 
-def _words(vocabulary: list[str]) -> dict:
-    made = tokenizers.Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(["<unk>", *vocabulary])}, unk_token="<unk>")
-    )
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return json.loads(made.to_str())
-
-
 # Rules that would be wrong.
 
 
-def characters(*tokens: str, normalizer=None, pre_tokenizer=None) -> tokenizers.Tokenizer:
+MARKS = replace(" ", "▁")
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+BYTES = byte_level(add_prefix_space=False, use_regex=False)
+
+
+def characters(*tokens: str, normalizer: Part | None = None, pre_tokenizer: Part | None = None) -> Written:
     """A BPE tokenizer of single characters and some longer tokens, merged from left to right."""
-    alphabet = [chr(code) for code in range(32, 127)] + ["\n", "▁", "Ġ", "Ċ", "<unk>"]
+    alphabet = [*(chr(code) for code in range(32, 127)), "\n", "▁", "<unk>", *byte_alphabet()]
     vocabulary = dict.fromkeys(alphabet)
     merges: dict[tuple[str, str], None] = {}
     for token in tokens:
         for end in range(2, len(token) + 1):
             vocabulary[token[:end]] = None
             merges[token[: end - 1], token[end - 1]] = None
-    made = tokenizers.Tokenizer(
-        models.BPE({token: i for i, token in enumerate(vocabulary)}, list(merges), unk_token="<unk>")
-    )
-    if normalizer is not None:
-        made.normalizer = normalizer
-    if pre_tokenizer is not None:
-        made.pre_tokenizer = pre_tokenizer
-    return made
+    model = bpe({token: i for i, token in enumerate(vocabulary)}, merges, unk_token="<unk>")
+    return Written({"model": model, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer})
 
 
-def assert_never_wrong(reference: tokenizers.Tokenizer, text: str) -> None:
+def assert_never_wrong(reference: Written, text: str) -> None:
     """Wherever the rules found safe for a tokenizer allow a cut in a text, that cut is safe."""
     data = text.encode()
     for rule in quick_rules(reference.to_str()):
         for match in rule.pattern.finditer(data):
             first, second = data[: match.end()].decode(), data[match.end() :].decode()
             rest = second.removeprefix(rule.space) if rule.drop else second
-            assert whole(reference, first) + whole(reference, rest) == whole(reference, text), (rule, first, second)
+            assert reference.encode(first) + reference.encode(rest) == reference.encode(text), (rule, first, second)
 
 
 LONG = "he said that it was in the end of the\nday and the night of the\nend that was in it "
@@ -190,15 +183,15 @@ def test_no_spanning_token_no_worry():
     [
         (["of the", "in the"], None, None),
         (["e\nd", "e\n"], None, None),
-        (["of▁the", "e▁"], normalizers.Replace(" ", "▁"), None),
-        (["of▁the"], normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None),
-        (["dĠt", "fĠ"], None, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)),
-        (["eĊd"], None, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)),
-        (["of_the", "e_d"], normalizers.Replace(" ", "_"), None),
-        (["e d", "e e"], normalizers.Replace("\n", " "), None),
-        (["e▁d", "e▁e"], normalizers.Sequence([normalizers.Replace("\n", " "), normalizers.Replace(" ", "▁")]), None),
-        (["e~d", "f~"], normalizers.Sequence([normalizers.Replace("\n", "~"), normalizers.Replace(" ", "~")]), None),
-        (["edo", "ft"], normalizers.Replace(" ", ""), None),
+        (["of▁the", "e▁"], MARKS, None),
+        (["of▁the"], normalizers(PREPEND, MARKS), None),
+        (["dĠt", "fĠ"], None, BYTES),
+        (["eĊd"], None, BYTES),
+        (["of_the", "e_d"], replace(" ", "_"), None),
+        (["e d", "e e"], replace("\n", " "), None),
+        (["e▁d", "e▁e"], normalizers(replace("\n", " "), MARKS), None),
+        (["e~d", "f~"], normalizers(replace("\n", "~"), replace(" ", "~")), None),
+        (["edo", "ft"], replace(" ", ""), None),
     ],
     ids=[
         "plain",
@@ -230,27 +223,26 @@ def test_the_rule_that_a_spanning_token_forbids_is_not_there():
 @pytest.mark.parametrize(
     "added",
     [
-        [AddedToken("that it", normalized=False), AddedToken("<end of the>", normalized=False)],
-        [AddedToken("the\nend", normalized=False)],
-        [AddedToken("end", lstrip=True, normalized=False)],
-        [AddedToken("end", rstrip=True, normalized=False)],
-        [AddedToken("nd", single_word=True, normalized=False)],
+        [{"content": "that it"}, {"content": "<end of the>"}],
+        [{"content": "the\nend"}],
+        [{"content": "end", "lstrip": True}],
+        [{"content": "end", "rstrip": True}],
+        [{"content": "nd", "single_word": True}],
     ],
     ids=["with a space", "with a newline", "eats left", "eats right", "word"],
 )
 def test_added_tokens_that_reach_across_a_space(added):
     """Added tokens may hold spaces, or eat them."""
-    reference = characters("the", "at")
-    reference.add_tokens(added)
+    reference = characters("the", "at").with_tokens(*({**token, "normalized": False} for token in added), special=False)
     assert_never_wrong(reference, LONG + " <end of the> end " + LONG)
 
 
 @pytest.mark.parametrize(
     "pre_tokenizer",
     [
-        pre_tokenizers.FixedLength(length=7),
-        pre_tokenizers.FixedLength(length=40),
-        pre_tokenizers.Split(tokenizers.Regex(r"\w+ \w+"), "isolated"),
+        {"type": "FixedLength", "length": 7},
+        {"type": "FixedLength", "length": 40},
+        split(r"\w+ \w+", regex=True),
     ],
     ids=["fixed 7", "fixed 40", "pairs of words"],
 )
@@ -261,7 +253,7 @@ def test_pre_tokenizers_that_look_far(pre_tokenizer):
 
 def test_normalizers_that_mind_the_ends_of_a_text():
     """Stripping and prepending happen at the ends of a document, and a cut makes new ends."""
-    normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.Prepend("▁")])
+    normalizer = normalizers({"type": "Strip", "strip_left": True, "strip_right": True}, PREPEND)
     assert_never_wrong(characters("the", " the", "▁the", normalizer=normalizer), LONG)
 
 
@@ -435,15 +427,14 @@ def test_a_broken_file_takes_its_long_document_with_it(tmp_path, encoders, real_
 @pytest.mark.parametrize(
     ("normalizer", "pre_tokenizer"),
     [
-        (normalizers.Replace("New York", "NY"), None),
-        (normalizers.Replace(tokenizers.Regex("New York"), "NY"), None),
-        (None, pre_tokenizers.Split("of the", "isolated")),
-        (None, pre_tokenizers.Split(tokenizers.Regex(r"New York|\w+|\s+"), "isolated")),
-        (None, pre_tokenizers.Split(tokenizers.Regex(r"(?<=the)\s|\w+|\s+"), "isolated")),
+        (replace("New York", "NY"), None),
+        (replace("New York", "NY", regex=True), None),
+        (None, split("of the")),
+        (None, split(r"New York|\w+|\s+", regex=True)),
+        (None, split(r"(?<=the)\s|\w+|\s+", regex=True)),
     ],
 )
 def test_patterns_about_words_allow_no_cut(normalizer, pre_tokenizer):
     """What looks further than a character is not trusted, whatever the contexts tried say."""
-    reference = characters("the", "at")
-    reference.normalizer, reference.pre_tokenizer = normalizer, pre_tokenizer
+    reference = characters("the", "at", normalizer=normalizer, pre_tokenizer=pre_tokenizer)
     assert safe_rules(reference.to_str()) == []

@@ -1,4 +1,4 @@
-"""The tests that run with one line of `tokenizers` only, and why: modules, or tests in them."""
+"""The tests that run with one line of `tokenizers` only, and why: modules, tests in them, or one set of their parameters."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ OBJECT = "an object of 1.0 is written in another form than its file, and has ano
 SPACE = "1.0 reads no ByteLevel that adds a space"
 FORK = "1.0 loads nothing in a forked process"
 NEED_BELOW_1 = {
+    "tests/encoding/test_safe_split.py::test_pre_tokenizers_that_look_far[pairs of words]": REGEX,
     "tests/encoding/test_decoder.py::test_the_space_that_byte_level_tokenizers_may_add_is_kept_as_in_tokenizers": SPACE,
     "tests/encoding/test_engine_traits.py": TRANSFORMERS,
     "tests/encoding/test_engines.py": TRANSFORMERS,
@@ -21,7 +22,6 @@ NEED_BELOW_1 = {
     "tests/encoding/test_proof.py": PARTS,
     "tests/encoding/test_resolve.py": TRANSFORMERS,
     "tests/encoding/test_resolve_objects.py": TRANSFORMERS,
-    "tests/encoding/test_safe_split.py": TRAINS,
     "tests/encoding/test_special_tokens.py": TRAINS,
     "tests/encoding/test_tokenizer_fingerprint.py": TRANSFORMERS,
     "tests/encoding/test_hf_tokenizers.py::test_the_pool_gives_the_same_ids": "1.0 has no such setting",
