@@ -11,6 +11,7 @@ import pytest
 import tokenizers
 from tokenizer_checks import quick_rules
 from tokenizer_kinds import KINDS, NASTY
+from written_tokenizers import Written
 
 import tokenmill as tm
 from tokenmill.encoding.gpu.engine import CUPY, GpuEngine
@@ -72,6 +73,15 @@ def test_what_a_file_leaves_out_changes_nothing(tmp_path, bodies, kinds, kind):
     assert short.fingerprint == whole.fingerprint
     assert json.loads(short.definition.json)["model"] == json.loads(whole.definition.json)["model"]
     assert short.added == whole.added
+
+
+def test_added_tokens_have_the_names_of_the_file(kinds, tmp_path):
+    """1.0 tells what it looks for in a text that was normalized."""
+    full = Written.read(kinds["word_piece"]).with_tokens("Mill", " X", special=False)
+    tokenizer = tm.load_tokenizer(full.save(tmp_path / "tokenizer.json"), "reference")
+    assert tokenizer.fingerprint == "19e519ee6560beda85e9607a0ba134e4"  # the same in every line
+    assert tokenizer.added == {token["content"]: token["id"] for token in full.body["added_tokens"]}
+    assert tokenizer.resolve("eos", "Mill") in tokenizer.encode("a mill").tolist() == full.encode("a mill")
 
 
 @pytest.mark.parametrize("kind", FINGERPRINTS)

@@ -51,7 +51,7 @@ class Written:
         """
         listed, model = list(self.body["added_tokens"]), self._of_the_model()
         for given in tokens:
-            token = {"content": given} if isinstance(given, str) else given
+            token = {"content": given} if isinstance(given, str) else {k: v for k, v in given.items() if k != "id"}
             known = model.get(token["content"])
             free = max([len(model), *(other["id"] + 1 for other in listed)])
             listed.append(added(free if known is None else known, **{"special": special, **token}))
@@ -141,3 +141,12 @@ def normalizers(*parts: Part) -> Part:
 
 def decoders(*parts: Part) -> Part:
     return {"type": "Sequence", "decoders": list(parts)}
+
+
+def template(before: Mapping[str, int], after: Mapping[str, int]) -> Part:
+    """The post-processor that puts special tokens around a text."""
+    text, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    lead, trail = ([{"SpecialToken": {"id": name, "type_id": 0}} for name in names] for names in (before, after))
+    special = {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in {**before, **after}.items()}
+    single, pair = [*lead, text, *trail], [text, second]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
