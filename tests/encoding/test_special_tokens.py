@@ -16,16 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizer_checks import quick_rules
 from tokenizer_kinds import KINDS, NASTY
-from tokenizers import AddedToken, models, pre_tokenizers, processors
+from written_tokenizers import Written, bpe, metaspace, template, unigram
+from written_tokenizers import word_level as word_level_model
 
 import tokenmill as tm
 from tokenmill.cli import main
 from tokenmill.documents import text_array
 from tokenmill.encoding.encoder import Encoder, LongDocument
+from tokenmill.encoding.hf_tokenizers import has_parts
 from tokenmill.encoding.tokenizer_json import byte_alphabet
 from tokenmill.errors import DocumentError, MismatchError
 from tokenmill.events import Event
@@ -39,18 +41,17 @@ SMALL = 200  # what is "long" here, in bytes
 LATE = ["<a>", "<b>", "<c>", "<end of text>", "<d>"]  # added last, to every kind; those with b and d are not special
 
 
-def word_level(texts: list[str]) -> tokenizers.Tokenizer:
+SPLIT = {"type": "WhitespaceSplit"}
+
+
+def word_level(texts: list[str]) -> Written:
     """Whole words and nothing else: a special token's name is a word like any other, and in the vocabulary."""
     words = ["[UNK]", "<s>", "</s>", *sorted({word for text in texts for word in text.split()})[:400]]
-    made = tokenizers.Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(dict.fromkeys(words))}, unk_token="[UNK]")
-    )
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.add_special_tokens(["[UNK]", "<s>", "</s>"])
-    return made
+    model = word_level_model(dict.fromkeys(words), "[UNK]")
+    return Written({"model": model, "pre_tokenizer": SPLIT}).with_tokens("[UNK]", "<s>", "</s>")
 
 
-def merged(texts: list[str]) -> tokenizers.Tokenizer:
+def merged(texts: list[str]) -> Written:
     """BPE whose merges make its special tokens, and go on from one."""
     del texts
     names = [
@@ -67,40 +68,34 @@ def merged(texts: list[str]) -> tokenizers.Tokenizer:
         "</s>",
     ]
     merges = [("<|", "x"), ("<|x", "|>"), ("h", "e"), ("t", "he"), ("<|x|>", "e"), ("<", "/"), ("s", ">"), ("</", "s>")]
-    vocabulary = {name: i for i, name in enumerate(names)}
-    made = tokenizers.Tokenizer(models.BPE(vocabulary, [("<", "|"), ("|", ">"), *merges]))
-    made.add_special_tokens(["<|x|>", "</s>"])
-    return made
+    model = bpe({name: i for i, name in enumerate(names)}, [("<", "|"), ("|", ">"), *merges])
+    return Written({"model": model}).with_tokens("<|x|>", "</s>")
 
 
-def prefixed(texts: list[str]) -> tokenizers.Tokenizer:
+def prefixed(texts: list[str]) -> Written:
     """BPE that marks what goes on inside a word, whose merges make its special token."""
     del texts
     names = ["<unk>", "<", "s", "e", "##s", "##e", "##>", "<s", "##s>", "<s>", "<e", "se", "##es", "##es>"]
     merges = [("<", "##s"), ("##s", "##>"), ("<s", "##>"), ("<", "##e"), ("s", "##e"), ("##e", "##s"), ("##es", "##>")]
-    model = models.BPE(
-        {name: i for i, name in enumerate(names)}, merges, unk_token="<unk>", continuing_subword_prefix="##"
-    )
-    made = tokenizers.Tokenizer(model)
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.add_special_tokens(["<unk>", "<s>"])
-    return made
+    vocabulary = {name: i for i, name in enumerate(names)}
+    model = bpe(vocabulary, merges, unk_token="<unk>", continuing_subword_prefix="##")
+    return Written({"model": model, "pre_tokenizer": SPLIT}).with_tokens("<unk>", "<s>")
 
 
-def raw_spaces(texts: list[str]) -> tokenizers.Tokenizer:
+def raw_spaces(texts: list[str]) -> Written:
     """Unigram that sees the text as it is, spaces and all."""
     del texts
     letters = [(chr(code), -5.0 - code / 100) for code in range(32, 127)]
-    made = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", -0.1), *letters, ("the ", -6.0)], unk_id=0))
-    made.add_special_tokens(["<unk>", "</s>"])
-    return made
+    model = unigram([("<unk>", 0.0), ("</s>", -0.1), *letters, ("the ", -6.0)], 0)
+    return Written({"model": model}).with_tokens("<unk>", "</s>")
 
 
-def from_file(path: Path, texts: list[str]) -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer.from_file(str(path))
+def from_file(path: Path, texts: list[str]) -> Written:
+    del texts
+    return Written.read(path)
 
 
-ALL_KINDS: dict[str, Callable[[list[str]], tokenizers.Tokenizer]] = {
+ALL_KINDS: dict[str, Callable[[list[str]], Written]] = {
     **{name: partial(from_file, path) for name, path in KINDS.items()},
     "word_level": word_level,
     "merged": merged,
@@ -110,39 +105,38 @@ ALL_KINDS: dict[str, Callable[[list[str]], tokenizers.Tokenizer]] = {
 
 
 @pytest.fixture(scope="module")
-def made(real_texts) -> Callable[[str], tokenizers.Tokenizer]:
+def made(real_texts) -> Callable[[str], Written]:
     """A tokenizer of some kind, with added tokens after its vocabulary: special and not, by turns."""
 
     @cache
-    def made(name: str) -> tokenizers.Tokenizer:
+    def made(name: str) -> Written:
         found = ALL_KINDS[name]([text[:6000] for text in real_texts[:25]])
-        for token in LATE:
-            found.add_tokens([AddedToken(token, special=token not in ("<b>", "<d>"), normalized=False)])
-        return found
+        late = [{"content": name, "special": name not in ("<b>", "<d>"), "normalized": False} for name in LATE]
+        return found.with_tokens(*late)
 
     return made
 
 
 @pytest.fixture(params=ALL_KINDS)
-def kind(request, made) -> tokenizers.Tokenizer:
+def kind(request, made) -> Written:
     return made(request.param)
 
 
-def special_names(full: tokenizers.Tokenizer) -> set[str]:
+def special_names(full: Written) -> set[str]:
     """Those of a tokenizer, but for the unknown token's."""
-    special = {token.content for token in full.get_added_tokens_decoder().values() if token.special}
+    special = {token["content"] for token in full.body["added_tokens"] if token["special"]}
     return special - {"[UNK]", "<unk>"}
 
 
-def ids_of(reference: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in reference.encode_batch(texts, add_special_tokens=False)]
+def ids_of(reference: Written, texts: list[str]) -> list[list[int]]:
+    return list(map(reference.encode, texts))
 
 
-def ignorant(full: tokenizers.Tokenizer) -> Callable[[str], list[int]]:
+def ignorant(full: Written) -> Callable[[str], list[int]]:
     """What a tokenizer makes of a text that never heard of the special tokens: it has no such names, so no such ids."""
     body = json.loads(full.to_str())
     special, model = special_names(full), body["model"]
-    plain = [token for token in full.get_added_tokens_decoder().values() if not token.special]
+    plain = [token for token in body["added_tokens"] if not token["special"]]
     body["added_tokens"] = []
     if isinstance(model["vocab"], dict):
         left = [name for name in sorted(model["vocab"], key=model["vocab"].get) if name not in special]
@@ -155,10 +149,9 @@ def ignorant(full: tokenizers.Tokenizer) -> Callable[[str], list[int]]:
         known = set(model["vocab"])
         hidden = len(model["continuing_subword_prefix"] or "")
         model["merges"] = [[a, b] for a, b in model["merges"] if {a, b, a + b[hidden:]} <= known]
-    made = tokenizers.Tokenizer.from_str(json.dumps(body))
-    made.add_tokens(plain)
-    numbers = full.get_vocab() | {UNKNOWN: full.token_to_id("<unk>")}
-    return lambda text: [numbers[made.id_to_token(i)] for i in made.encode(text, add_special_tokens=False).ids]
+    made = Written(body).with_tokens(*plain)
+    numbers = full.vocabulary | {UNKNOWN: full.vocabulary.get("<unk>")}
+    return lambda text: [numbers[name] for name in made.tokens(made.encode(text))]
 
 
 def some_documents(names: list[str]) -> st.SearchStrategy[list[str]]:
@@ -220,13 +213,11 @@ def small(monkeypatch):
 # Their ids: parse.
 
 
-def words(count: int, special: list[int]) -> tokenizers.Tokenizer:
+def words(count: int, special: list[int]) -> Written:
     """A vocabulary of so many words, some of which are special tokens; the last word but one is the unknown one."""
     unknown = f"w{count - 2}"
-    made = tokenizers.Tokenizer(models.WordLevel({f"w{i}": i for i in range(count)}, unk_token=unknown))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.add_special_tokens([unknown, *(f"w{i}" for i in special)])
-    return made
+    model = word_level_model([f"w{i}" for i in range(count)], unknown)
+    return Written({"model": model, "pre_tokenizer": SPLIT}).with_tokens(unknown, *(f"w{i}" for i in special))
 
 
 PLACES = {
@@ -243,7 +234,9 @@ PLACES = {
 def test_documents_with_special_ids_are_found_wherever_those_lie(place):
     """At the start, the end or the middle of the vocabulary; the unknown token counts by name, not for other words."""
     reference, special = words(40, PLACES[place]), set(PLACES[place])
-    encoder = tm.load_tokenizer(reference, "reference").encoder(bos_id=0, eos_id=39)  # around it they do not count
+    encoder = tm.load_tokenizer(reference.library, "reference").encoder(
+        bos_id=0, eos_id=39
+    )  # around it they do not count
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.lists(st.integers(0, 45), max_size=5), max_size=8))
@@ -257,9 +250,9 @@ def test_documents_with_special_ids_are_found_wherever_those_lie(place):
 
 def test_parse_gives_the_ids_that_tokenizers_gives(kind):
     """Which is the default, and what is counted are the documents with such an id."""
-    loaded = tm.load_tokenizer(kind, "reference")
-    special, unknown = {kind.token_to_id(name) for name in special_names(kind)}, loaded.produced_names
-    assert loaded.special_tokens == tm.load_tokenizer(kind, "reference", "parse").special_tokens == "parse"
+    loaded = tm.load_tokenizer(kind.library, "reference")
+    special, unknown = {kind.vocabulary[name] for name in special_names(kind)}, loaded.produced_names
+    assert loaded.special_tokens == tm.load_tokenizer(kind.library, "reference", "parse").special_tokens == "parse"
     encoder = loaded.encoder()
 
     @settings(max_examples=40, deadline=None)
@@ -362,7 +355,7 @@ def test_long_documents_are_counted_once(tmp_path, made, small, special_tokens):
     for i, text in enumerate(texts):
         (tmp_path / f"{i:03}.txt").write_text(text)
     path = str(tmp_path / "*.txt")
-    store, finished = build(path, full, tmp_path / "out", eos="none", special_tokens=special_tokens)
+    store, finished = build(path, full.library, tmp_path / "out", eos="none", special_tokens=special_tokens)
     expected = ids_of(full, texts) if special_tokens == "parse" else list(map(ignorant(full), texts))
     assert documents(store) == expected
     assert counted(store, finished) == 49
@@ -375,7 +368,7 @@ def test_long_documents_that_are_left_out_are_not_counted(tmp_path, made, small,
     bodies = [END.encode() + line * 30 + b"\xff", line * 30 + END.encode(), END.encode() + line * 9 + b"x" * 30 * SMALL]
     for i, body in enumerate(bodies):
         (tmp_path / f"{i}.txt").write_bytes(body)
-    store, finished = build(str(tmp_path / "*.txt"), made("byte_level"), tmp_path / "out", eos="none")
+    store, finished = build(str(tmp_path / "*.txt"), made("byte_level").library, tmp_path / "out", eos="none")
     assert (len(store), sum(store.manifest.quarantined.values())) == (1, 2)
     assert counted(store, finished) == 1
 
@@ -385,9 +378,9 @@ def test_long_documents_that_are_left_out_are_not_counted(tmp_path, made, small,
 
 def test_text_gives_what_a_tokenizer_gives_that_never_heard_of_them(kind):
     """Special tokens have no ids then: not as added tokens, not as words, pieces or merges. Nothing else changes."""
-    special = {kind.token_to_id(name) for name in special_names(kind)}
-    tokenizer, expected = tm.load_tokenizer(kind, "reference", "text"), ignorant(kind)
-    assert tokenizer.vocab_size == kind.get_vocab_size()
+    special = {kind.vocabulary[name] for name in special_names(kind)}
+    tokenizer, expected = tm.load_tokenizer(kind.library, "reference", "text"), ignorant(kind)
+    assert tokenizer.vocab_size == len(kind.vocabulary)
     assert not special & set(tokenizer.encode(" ".join([*special_names(kind), "<b>"])).tolist())
 
     @settings(max_examples=60, deadline=None)
@@ -403,7 +396,7 @@ def test_text_gives_what_a_tokenizer_gives_that_never_heard_of_them(kind):
 
 def test_text_of_real_documents(kind, real_texts):
     """Where no name is in a text, both policies give the same ids."""
-    parse, text = (tm.load_tokenizer(kind, "reference", policy) for policy in ("parse", "text"))
+    parse, text = (tm.load_tokenizer(kind.library, "reference", policy) for policy in ("parse", "text"))
     for document in real_texts[::40]:
         assert text.encode(document[:5000]).tolist() == parse.encode(document[:5000]).tolist()
 
@@ -411,38 +404,36 @@ def test_text_of_real_documents(kind, real_texts):
 def test_models_that_would_find_the_names_by_themselves(made):
     """So that the tests above mean something: without added tokens, these models give special ids all the same."""
     for name, word in (("unigram", "</s>"), ("word_level", "</s>"), ("merged", "<|x|>"), ("prefixed", "<s>")):
-        body = json.loads(made(name).to_str())
-        body["added_tokens"] = []
-        alone = tokenizers.Tokenizer.from_str(json.dumps(body))
-        assert made(name).token_to_id(word) in alone.encode(word).ids
+        alone = made(name).changed(added_tokens=[])
+        assert made(name).vocabulary[word] in alone.encode(word)
 
 
 def test_added_tokens_that_are_not_special_keep_their_ids(kind):
     """Though special ones before and between them are gone, and though they are not in the model's vocabulary."""
-    tokenizer = tm.load_tokenizer(kind, "reference", "text")
+    tokenizer = tm.load_tokenizer(kind.library, "reference", "text")
     ids = tokenizer.encode("<b> <d>").tolist()
-    assert [i for i in ids if i in (kind.token_to_id("<b>"), kind.token_to_id("<d>"))] == [
-        kind.token_to_id("<b>"),
-        kind.token_to_id("<d>"),
+    assert [i for i in ids if i in (kind.vocabulary["<b>"], kind.vocabulary["<d>"])] == [
+        kind.vocabulary["<b>"],
+        kind.vocabulary["<d>"],
     ]
-    assert kind.token_to_id("<d>") == kind.get_vocab_size() - 1
+    assert kind.vocabulary["<d>"] == len(kind.vocabulary) - 1
 
 
 def test_what_an_unknown_letter_costs_is_as_before():
     """A Unigram weighs ways through a word by its lowest score; tokens that are added must not move that."""
     vocabulary = [("<unk>", 0.0), ("</s>", -0.1), ("▁", -2.0), ("ab", -20.0), ("c", -20.0), ("bc", -1.0), ("b", -3.0)]
-    full = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=0))
-    full.pre_tokenizer = pre_tokenizers.Metaspace()
-    full.add_special_tokens(["</s>", "<a>"])
-    full.add_tokens(["<b>"])
-    assert full.encode("abc").ids == tm.load_tokenizer(full, "reference", "text").encode("abc").tolist() == [2, 0, 5]
+    full = Written({"model": unigram(vocabulary, 0), "pre_tokenizer": metaspace()})
+    full = full.with_tokens("</s>", "<a>").with_tokens("<b>", special=False)
+    assert (
+        full.encode("abc") == tm.load_tokenizer(full.library, "reference", "text").encode("abc").tolist() == [2, 0, 5]
+    )
 
 
 @pytest.mark.parametrize("name", ["byte_level", "sentence_piece"])
 def test_fast_engines_take_the_names_for_text_too(name, made, real_texts, tmp_path):
     """An engine that was chosen for speed is proved under the policy it is used with."""
     full = made(name)
-    tokenizer = tm.load_tokenizer(full, special_tokens="text")
+    tokenizer = tm.load_tokenizer(full.save(tmp_path / "tokenizer.json"), special_tokens="text")
     assert tokenizer.engine != "tokenizers"
     names = sorted(special_names(full))
     texts = [text[:3000] + draw + text[3000:4000] for text, draw in zip(real_texts, names * 20, strict=False)]
@@ -457,9 +448,8 @@ AWKWARD = ["---", "<s>", "</s>", "<s>\n", "x</s>", "é"]
 
 def test_documents_that_hold_a_name_are_found():
     """Any name in any document, and none that two neighbours make up together."""
-    reference = words(40, [])
-    reference.add_special_tokens(AWKWARD)
-    encoder = tm.load_tokenizer(reference, "reference", "text").encoder()
+    reference = words(40, []).with_tokens(*AWKWARD)
+    encoder = tm.load_tokenizer(reference.library, "reference", "text").encoder()
     pieces = st.sampled_from([*AWKWARD, *"-<s>/xé\n ", "</", "s>", "--", "word"])
 
     @settings(max_examples=150, deadline=None)
@@ -473,13 +463,13 @@ def test_documents_that_hold_a_name_are_found():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_build_that_takes_them_for_text(corpus, tokenizer_path, reference, tmp_path, capsys, workers):
+def test_a_build_that_takes_them_for_text(corpus, tokenizer_path, tmp_path, capsys, workers):
     """No document's end is forged; the true one is added, and shown by its name."""
     out = tmp_path / "out"
     options: dict[str, Any] = {"workers": workers, "shard_bytes": "8KB", "engine": "gigatoken"}
     store, finished = build(corpus, tokenizer_path, out, special_tokens="text", **options)
     assert counted(store, finished) == WITH_NAME
-    expected = ignorant(reference)
+    expected = ignorant(Written.read(tokenizer_path / "tokenizer.json"))
     texts = [text for seed, count in ((1, 140), (2, 210), (3, 70)) for text in prose(seed, count)]
     assert documents(store) == [[*expected(text), 0] for text in texts]
     assert sum(int((ids == 0).sum()) for ids in store) == len(store)
@@ -514,7 +504,7 @@ def test_the_tokenizer_in_a_store_keeps_the_policy(kind, tmp_path):
     """Loaded from there it does the same, unless another policy is asked for."""
     texts = [" ".join(special_names(kind)), "plain words"]
     for policy in ("parse", "text"):
-        store, _ = build(iter(texts), kind, tmp_path / policy, special_tokens=policy, eos="none")
+        store, _ = build(iter(texts), kind.library, tmp_path / policy, special_tokens=policy, eos="none")
         again = tm.load_tokenizer(store.tokenizer.path, "reference")
         assert (again.special_tokens, again.fingerprint) == (policy, store.tokenizer.fingerprint)
         assert again.encode(texts[0]).tolist() == store[0].tolist()
@@ -618,7 +608,7 @@ def test_error_in_a_long_document(tmp_path, made, small):
     for i, name in enumerate(("", "<nothing>", "", "<end of text>")):
         (tmp_path / f"{i}.txt").write_bytes(long_texts(name)[5].encode() + b"\xff" * (i in (0, 2)))
     with pytest.raises(DocumentError, match=r"3\.txt, row 0: the text holds a special token"):
-        build(str(tmp_path / "*.txt"), made("byte_level"), tmp_path / "out", eos="none", special_tokens="error")
+        build(str(tmp_path / "*.txt"), made("byte_level").library, tmp_path / "out", eos="none", special_tokens="error")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -655,10 +645,10 @@ def test_error_does_not_mind_what_is_unknown(made, tmp_path):
     """The unknown token says nothing of what a text holds; what is put around a document is not in its text."""
     texts = ["\U0010ffff words", "plain"]
     store, finished = build(
-        iter(texts), made("word_piece"), tmp_path / "out", eos="[SEP]", bos="[CLS]", special_tokens="error"
+        iter(texts), made("word_piece").library, tmp_path / "out", eos="[SEP]", bos="[CLS]", special_tokens="error"
     )
     assert counted(store, finished) == 0
-    assert made("word_piece").token_to_id("[UNK]") in store[0].tolist()
+    assert made("word_piece").vocabulary["[UNK]"] in store[0].tolist()
 
 
 # Special tokens that are also something else: characters, bytes and pieces of the model, the unknown token.
@@ -720,12 +710,17 @@ ODD_TEXTS = st.lists(st.sampled_from([*ODD, "b", ">", "e", " a", "語", "\x00", 
 ODD_TOKENS = st.dictionaries(st.sampled_from(ODD), st.tuples(*(st.booleans() for _ in FLAGS)), max_size=6)
 
 
+ASCII_WORDS = {chr(code) for code in range(33, 127)}
+
+
 def hand_made(folder: Path, body: dict[str, Any], tokens: dict[str, tuple[bool, ...]], policy: str) -> tm.Tokenizer:
     """One of these tokenizers with special tokens, which keep the ids that their names have in its vocabulary."""
     vocabulary = body["model"]["vocab"]
     known = vocabulary if isinstance(vocabulary, dict) else {name: i for i, (name, _) in enumerate(vocabulary)}
     ids = {name: known[name] for name in tokens if name in known}
     ids |= {name: len(known) + i for i, name in enumerate(name for name in tokens if name not in known)}
+    if not has_parts():  # 1.0 panics at such a name that stands inside a word
+        tokens = {name: (flags[0] and name[0] in ASCII_WORDS, *flags[1:]) for name, flags in tokens.items()}
     added = [
         {"id": ids[name], "content": name, "special": True, **dict(zip(FLAGS, flags, strict=True))}
         for name, flags in sorted(tokens.items(), key=lambda token: ids[token[0]])
@@ -772,6 +767,8 @@ def test_the_unknown_token_counts_where_its_name_is_found(name, tmp_path):
     @given(ODD_TOKENS, st.tuples(*(st.booleans() for _ in FLAGS)), st.lists(ODD_TEXTS, min_size=1, max_size=5))
     @example({}, (False, False, False, True), ["<unk>", "<UNK>", "語"])
     def check(tokens, flags, texts):
+        # A model that does not know the word "<unk>" begins it with "<", where that is no special token.
+        assume(not ("<" in tokens and tokens["<"][0] and any("<UNK>" in text for text in texts)))
         tokens = tokens | {"<unk>": flags}
         tokens.pop("<0x0A>", None)
         tokenizer = hand_made(tmp_path, by_hand()[name], tokens, "error")
@@ -824,13 +821,10 @@ def test_the_unknown_token_in_a_document_in_parts(name, tmp_path, monkeypatch):
 # What stands around documents.
 
 
-def sentences() -> tokenizers.Tokenizer:
+def sentences() -> Written:
     """Words, a beginning and an end; its file says to put both around every text."""
     made = word_level(["some words here"])
-    made.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", made.token_to_id("<s>")), ("</s>", made.token_to_id("</s>"))]
-    )
-    return made
+    return made.changed(post_processor=template({"<s>": 1}, {"</s>": 2}))
 
 
 @pytest.mark.parametrize(
@@ -849,7 +843,7 @@ def sentences() -> tokenizers.Tokenizer:
 @pytest.mark.parametrize("special_tokens", ["parse", "text"])
 def test_bos_and_eos(tmp_path, bos, eos, lead, trail, special_tokens):
     """By name, id or as the tokenizer says, and once: what a file would add by itself is not added to it."""
-    tokenizer = sentences()
+    tokenizer = sentences().library
     assert tokenizer.encode("some words").ids == [1, 4, 5, 2]
     texts = ["some words", "", "here"]
     store, _ = build(iter(texts), tokenizer, tmp_path / "out", bos=bos, eos=eos, special_tokens=special_tokens)
@@ -860,7 +854,7 @@ def test_bos_and_eos(tmp_path, bos, eos, lead, trail, special_tokens):
 
 def test_bos_and_eos_by_command(tmp_path, jsonl, capsys):
     """The same, and what they are is said with the result."""
-    sentences().save(str(tmp_path / "tokenizer.json"))
+    sentences().save(tmp_path / "tokenizer.json")
     command = [
         "build",
         str(jsonl(["some words", ""])),
@@ -889,23 +883,21 @@ STARTS = [
 
 def test_no_document_begins_with_bos_twice(tmp_path):
     """A text that begins with the name of bos has it already."""
-    store, _ = build(iter([text for text, _ in STARTS]), sentences(), tmp_path / "out", bos="<s>", eos="</s>")
+    store, _ = build(iter([text for text, _ in STARTS]), sentences().library, tmp_path / "out", bos="<s>", eos="</s>")
     assert documents(store) == [[*([] if ids[:1] == [1] else [1]), *ids, 2] for _, ids in STARTS]
 
 
 def test_bos_is_added_where_its_name_is_ordinary_text(tmp_path):
     """Such a text does not begin with it."""
     texts = [text for text, _ in STARTS]
-    store, _ = build(iter(texts), sentences(), tmp_path / "out", bos="<s>", eos="</s>", special_tokens="text")
+    store, _ = build(iter(texts), sentences().library, tmp_path / "out", bos="<s>", eos="</s>", special_tokens="text")
     expected = ignorant(sentences())
     assert documents(store) == [[1, *expected(text), 2] for text in texts]
 
 
-def odd_letters() -> tokenizers.Tokenizer:
+def odd_letters() -> Written:
     """Letters, of which some are not in the vocabulary and give no id at all: a document may have none for a long while."""
-    made = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    made.add_special_tokens(["<s>", "<end of text>", "</s>"])
-    return made
+    return Written({"model": bpe({"a": 0, "b": 1})}).with_tokens("<s>", "<end of text>", "</s>")
 
 
 @pytest.fixture(scope="module")
@@ -916,7 +908,7 @@ def in_parts(made) -> Callable[[str, str], Encoder]:
     def encoder(name: str, policy: str) -> Encoder:
         full = odd_letters() if name == "odd_letters" else made(name)
         bos, eos = ("<a>", "<c>") if name == "byte_level" else ("<s>", "</s>")
-        found = tm.load_tokenizer(full, "reference", policy).encoder(full.token_to_id(bos), full.token_to_id(eos))
+        found = tm.load_tokenizer(full.library, "reference", policy).encoder(full.vocabulary[bos], full.vocabulary[eos])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
             assert found.rules
@@ -953,12 +945,12 @@ def test_parts_of_a_document_make_the_whole(in_parts, name, policy):
 def test_long_documents_that_begin_with_bos(tmp_path, made, small, special_tokens):
     """They are treated as short ones are."""
     full = made("byte_level")
-    bos, eos = full.token_to_id("<a>"), full.token_to_id("<c>")
+    bos, eos = full.vocabulary["<a>"], full.vocabulary["<c>"]
     texts = ["<a>" + long_texts("")[0], long_texts("<a>")[0], "<a>short", "<a>" * 100 + long_texts("")[3]]
     for i, text in enumerate(texts):
         (tmp_path / f"{i}.txt").write_text(text)
     store, finished = build(
-        str(tmp_path / "*.txt"), full, tmp_path / "out", bos="<a>", eos="<c>", special_tokens=special_tokens
+        str(tmp_path / "*.txt"), full.library, tmp_path / "out", bos="<a>", eos="<c>", special_tokens=special_tokens
     )
     inner = ids_of(full, texts) if special_tokens == "parse" else list(map(ignorant(full), texts))
     assert documents(store) == [[*([] if ids[0] == bos else [bos]), *ids, eos] for ids in inner]
@@ -973,7 +965,8 @@ def test_bytes_that_a_model_falls_back_to_are_no_special_tokens(tmp_path, kinds)
     body["added_tokens"] += [{"id": body["model"]["vocab"][name], "content": name, **flags} for name in names]
     (tmp_path / "tokenizer.json").write_text(json.dumps(body), "utf-8")
     plain = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    plain.encode_special_tokens = True
+    if has_parts():
+        plain.encode_special_tokens = True
     for policy in ("parse", "text"):
         tokenizer = tm.load_tokenizer(tmp_path, "reference", policy)
         assert tokenizer.encode("aéb 语").tolist() == plain.encode("aéb 语", add_special_tokens=False).ids

@@ -22,7 +22,6 @@ NEED_BELOW_1 = {
     "tests/encoding/test_proof.py": PARTS,
     "tests/encoding/test_resolve.py": TRANSFORMERS,
     "tests/encoding/test_resolve_objects.py": TRANSFORMERS,
-    "tests/encoding/test_special_tokens.py": TRAINS,
     "tests/encoding/test_tokenizer_fingerprint.py": TRANSFORMERS,
     "tests/encoding/test_hf_tokenizers.py::test_the_pool_gives_the_same_ids": "1.0 has no such setting",
     "tests/building/test_build.py::test_an_engine_chosen_by_hand_is_held_to_the_reference": TRAINS,
