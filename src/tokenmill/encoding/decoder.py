@@ -35,6 +35,7 @@ Ids = Sequence[int] | npt.NDArray[np.integer]
 # Ids per gather. The index of a gather takes 8 bytes per byte of text, so this limits memory to a few MB and stays in the
 # processor's cache: several times faster than one gather over ten million ids.
 _IDS_PER_GATHER = 1 << 16
+_METASPACES = ("Metaspace", "MetaspaceNormalizer")  # the second is written by `tokenizers` 1.0
 
 
 class Decoder:
@@ -194,7 +195,7 @@ def _decoder_marks(decoder: list[dict[str, Any]]) -> set[str | None]:
 
 def _mark(step: dict[str, Any], *, encodes: bool = False) -> str | None:
     """The mark that a step of a decoder turns into a space, or that a step before the model makes of one."""
-    if step["type"] == "Metaspace":
+    if step["type"] in _METASPACES:
         return str(step.get("replacement", "▁"))
     if step["type"] == "Replace":
         found = (step["pattern"].get("String"), step["content"])
@@ -208,8 +209,8 @@ def _adds_mark(before: list[dict[str, Any]], mark: str) -> bool:
     for step in before:
         if step["type"] == "Prepend" and step["prepend"] in (mark, " "):
             return True
-        # Older files have add_prefix_space instead of a scheme.
+        # Older files have add_prefix_space instead of a scheme, and 1.0 writes "prepend".
         never = "never" if step.get("add_prefix_space") is False else "always"
-        if step["type"] == "Metaspace" and step.get("prepend_scheme", never) != "never":
+        if step["type"] in _METASPACES and step.get("prepend_scheme", step.get("prepend", never)) != "never":
             return True
     return False
