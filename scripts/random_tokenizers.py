@@ -77,17 +77,34 @@ def _one(draw: random.Random, folder: Path, documents: int) -> str:
     texts = [_text(draw, names) for _ in range(documents)]
     path = folder / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-    store = tm.build(path, tokenizer, folder / "store", eos="none", bos="none", progress="quiet")
-    if len(store) != len(texts):
-        return "WRONG"
     if policy == "text":
         made = tokenizers.Tokenizer.from_str(tokenizer.definition.engine_json)
+    else:  # as it is read: scores of a trained model lose their last digit in the file, which decides between equals
+        made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     made.no_truncation()
-    expected = [encoding.ids for encoding in made.encode_batch(texts, add_special_tokens=False)]
+    by_reference = [_reference_ids(made, text) for text in texts]
+    kept = [text for text, ids in zip(texts, by_reference, strict=True) if ids is not None]
+    expected = [ids for ids in by_reference if ids is not None]
+    crashes = len(texts) - len(kept)
+    store = tm.build(path, tokenizer, folder / "store", eos="none", bos="none", workers=1, progress="quiet")
+    if len(store) != len(kept):
+        print(f"  {len(store)} documents of {len(texts)}; the reference crashes on {crashes}")
+        return "WRONG"
     wrong = [i for i, ids in enumerate(expected) if store[i].tolist() != ids]
     for i in wrong[:3]:
-        print(f"  {policy}: {texts[i]!a}\n  {expected[i]}\n  {store[i].tolist()}")
-    return "WRONG" if wrong else f"{made.model.__class__.__name__} by {tokenizer.engine}{refusal}"
+        print(f"  {policy}: {kept[i]!a}\n  {expected[i]}\n  {store[i].tolist()}")
+    said = f"{made.model.__class__.__name__} by {tokenizer.engine}{refusal}"
+    return "WRONG" if wrong else f"{said}, {crashes} documents that crash the reference" if crashes else said
+
+
+def _reference_ids(reference: tokenizers.Tokenizer, text: str) -> list[int] | None:
+    """The ids that are right, or None where the reference crashes: such documents are quarantined."""
+    try:
+        return list(reference.encode(text, add_special_tokens=False).ids)
+    except BaseException as error:  # what Rust raises is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        return None
 
 
 def _tokenizer(draw: random.Random) -> tokenizers.Tokenizer:
