@@ -50,7 +50,7 @@ def check(page, what: str) -> None:
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_every_part_of_a_store(dash, open_page, width, scheme):
     page = open_page(dash, width, scheme)
-    wait_for_state(page, "finished")
+    wait_for_state(page, "incomplete")
     for part in PARTS:
         if part == "search":
             show(page, "documents")

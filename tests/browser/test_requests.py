@@ -105,7 +105,7 @@ def test_other_addresses_need_the_token(store, start, open_page, browser):
     assert ask(command.port, "/part/facts", Authorization=f"Bearer {TOKEN}")[0] == 200
     assert ask(command.port, "/part/facts", Cookie=f"tokenmill-dash-{command.port}=wrong")[0] == 401
     page = open_page(command.url)
-    page.wait_for_selector("#status .state.finished")
+    page.wait_for_selector("#status .state.incomplete")
     assert TOKEN not in page.url, "it does not stay in the address bar"
     assert TOKEN not in page.evaluate("document.cookie"), "scripts cannot read it"
     refused = browser.new_context()

@@ -72,7 +72,7 @@ def test_files_and_their_bytes_per_token(client, store):
     assert sum(each.documents for each in files.values()) == len(store)
     assert sum(each.quarantined for each in files.values()) == 2
     for each in files.values():
-        assert store.locate(each.first).file == each.file
+        assert each.has_failed or store.locate(each.first).file == each.file
         tokens = sum(len(ids) for i, ids in enumerate(store) if store.locate(i).file == each.file)
         assert each.tokens == tokens
     part = client.part("files", search="b <", sort="file")
@@ -80,15 +80,20 @@ def test_files_and_their_bytes_per_token(client, store):
     assert "<i>" not in part
     assert f"{next(each for each in files.values() if '<' in each.file).bytes_per_token:.2f}" in part
     assert "No file" in client.part("files", search="nothing like that")
+    assert sorted(each.file for each in files.values() if each.has_failed) == [
+        each["file"] for each in info(store.path)["failed_files"]
+    ]
+    assert len(files) == info(store.path)["source"]["files"] == 4
+    assert "d.parquet failed" in text_of(client.part("files"))
 
 
 def test_lists_have_pages(client, monkeypatch):
     monkeypatch.setattr("tokenmill.dashboard.store_parts.PAGE", 2)
     first = client.part("files", sort="file")
-    assert "1 to 2 of 3 files" in first
+    assert "1 to 2 of 4 files" in first
     assert "first=2" in first
     assert "before" not in text_of(first)
-    assert "3 to 3 of 3 files" in client.part("files", sort="file", first=2)
+    assert "3 to 4 of 4 files" in client.part("files", sort="file", first=2)
 
 
 @pytest.mark.parametrize("seq_len", [1, 7, 64, 2048])

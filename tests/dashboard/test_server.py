@@ -268,7 +268,7 @@ def test_a_store_that_is_removed_is_not_shown_as_finished(shown_store, tmp_path)
     folder = tmp_path / "store"
     shutil.copytree(shown_store, folder)
     watched = library_at(str(folder)).get("")
-    assert "finished" in watched.panel()["status"]
+    assert "incomplete" in watched.panel()["status"]
     shutil.rmtree(folder)
     assert watched.panel()["status"] == '<p class="status-line">' + GONE + "</p>"
     assert watched.panel()["figures"] == ""

@@ -102,7 +102,11 @@ def test_a_real_log_gives_the_totals_of_the_store(built):
     assert shown["quarantined"] == facts["quarantined"] == 2
     assert shown["failed-files"] == len(facts["failed_files"]) == 1
     assert run.reasons == facts["quarantined_by_reason"]
-    assert sections(history)["status"].count("finished") >= 1
+    status = sections(history)["status"]
+    assert 'class="state incomplete"' in status
+    assert "The store is not complete: 1 input file failed. The next build tries again." in status
+    assert "66% done" in status  # of three files
+    assert "finished" not in status
 
 
 def test_workers_that_ended_pass_their_lane_on():
@@ -234,12 +238,24 @@ def test_what_limits_a_build(shares, said):
         ([record("started", 1.0, source_bytes=9)], None, 100.0, "silent"),
         ([record("started", 1.0, source_bytes=9)], False, 2.0, "stopped"),
         ([record("stopped", 1.0, error="full")], True, 2.0, "stopped"),
-        ([record("slice_done", 1.0, slice="0/2", shards=1, missing=[1], differing=[])], None, 2.0, "finished"),
+        ([record("slice_done", 1.0, slice="0/2", shards=1, missing=[1], differing=[])], None, 2.0, "incomplete"),
+        ([record("finished", 1.0, seconds=1.0)], None, 2.0, "finished"),
+        ([record("finished", 1.0, seconds=1.0, failed_files=1)], None, 2.0, "incomplete"),
     ],
 )
 def test_the_state_in_a_word(extra, is_alive, now, word):
     panel = sections(history_of(record("begun", 0.0), *extra), is_alive=is_alive, now=now)
     assert f'class="state {word}"' in panel["status"]
+
+
+@pytest.mark.parametrize(
+    ("files", "failed", "said"), [(2000, 0, "100%"), (2000, 1, "99%"), (5, 1, "80%"), (0, 2, "0%")]
+)
+def test_files_that_failed_are_not_done(files, failed, said):
+    history = history_of(
+        record("begun", 0.0), record("planned", 0.5, files=files), record("finished", 1.0, failed_files=failed)
+    )
+    assert f"<strong>{said}</strong>" in sections(history)["status"]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class FileCounts(NamedTuple):
     tokens: int
     text_bytes: int
     quarantined: int
+    has_failed: bool = False  # what of it could not be read is not in the store
 
     @property
     def bytes_per_token(self) -> float:
@@ -184,6 +185,8 @@ class Inspection:
                     quarantined=before.quarantined + skipped,
                 )
                 document += piece["documents"]
+        for name in (each["file"] for each in store.failed):
+            found[name] = found.get(name, FileCounts(name, 0, 0, 0, 0, 0))._replace(has_failed=True)
         return list(found.values())
 
     def packed(self, seq_len: int, *, quick: bool) -> tuple[list[Packed], int]:

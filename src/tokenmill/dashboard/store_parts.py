@@ -142,7 +142,8 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
 def _file_row(counts: FileCounts, shown: str, store: str) -> list[str | Markup]:
     name = link(shown, "documents", store, document=counts.first) if counts.documents else tag("span", shown)
     ratio = f"{counts.bytes_per_token:.2f}" if counts.tokens else "–"
-    return [name, f"{counts.documents:,}", f"{counts.tokens:,}", ratio, f"{counts.quarantined:,}"]
+    failed = [" ", tag("strong", "failed", class_="error")] if counts.has_failed else []
+    return [joined([name, *failed]), f"{counts.documents:,}", f"{counts.tokens:,}", ratio, f"{counts.quarantined:,}"]
 
 
 def pages(part: str, store: str, first: int, count: int, **query: Any) -> Markup:

@@ -60,12 +60,16 @@ def state_of(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, str]:
     end = run.end
     if end is None:
         return _unfinished(run, now, is_alive=is_alive)
+    if end["event"] == "finished" and end["failed_files"]:
+        failed = some(end["failed_files"], "input file")
+        return "incomplete", f"The store is not complete: {failed} failed. The next build tries again."
     if end["event"] == "finished":
         return "finished", f"Finished in {human_time(end['seconds'])}."
     if end["event"] == "up_to_date":
         return "finished", "Up to date: there was nothing to build."
     if end["event"] == "slice_done":
-        return "finished", f"Slice {end['slice']} is done; {some(len(end['missing']), 'slice')} missing."
+        missing = some(len(end["missing"]), "slice")
+        return "incomplete", f"Slice {end['slice']} is done. The store is not complete: {missing} missing."
     return "stopped", f"{_why_stopped(end['error'])} Finished shards are kept: run the same build to resume."
 
 
@@ -96,9 +100,10 @@ def _unfinished(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, st
 
 
 def share_done(run: Run) -> float | None:
-    """From 0 to 1; None if it is not known."""
+    """From 0 to 1; None if it is not known. Files that failed are not done."""
     if run.end is not None and run.end["event"] in ("finished", "up_to_date"):
-        return 1.0
+        failed = run.end.get("failed_files", 0)
+        return 1.0 - failed / max(failed, (run.planned or {}).get("files", 0), 1)
     progress = run.progress
     if progress is None or not progress["total_source_bytes"]:
         return None
@@ -111,7 +116,7 @@ def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
     began = _date(run.began)
     planned = run.planned
     plan = f"{planned['tokenizer']} by {planned['engine']}; {planned['workers']}" if planned is not None else ""
-    percent = "" if share is None else f"{100 * share:.0f}%"
+    percent = "" if share is None else f"{int(100 * share)}%"  # 100% only when all is done
     return joined(
         [
             tag("p", tag("strong", state, class_=f"state {state}"), " ", tag("span", sentence), class_="status-line"),
