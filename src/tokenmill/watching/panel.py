@@ -103,7 +103,7 @@ def share_done(run: Run) -> float | None:
     """From 0 to 1; None if it is not known. Files that failed are not done."""
     if run.end is not None and run.end["event"] in ("finished", "up_to_date"):
         failed = run.end.get("failed_files", 0)
-        return 1.0 - failed / max(failed, (run.planned or {}).get("files", 0), 1)
+        return float(1 - failed / max(failed, (run.planned or {}).get("files", 0), 1))
     progress = run.progress
     if progress is None or not progress["total_source_bytes"]:
         return None
