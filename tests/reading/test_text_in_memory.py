@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import sys
+from pathlib import Path
 
 import datasets
+import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 
@@ -99,11 +104,28 @@ def test_a_dataset_without_the_column(tmp_path, tokenizer_path):
         tm.build(dataset, tokenizer_path, tmp_path / "out", workers=0, progress="quiet")
 
 
-@pytest.mark.parametrize("options", [{}, {"text_field": "body"}])
-def test_streams_of_nothing(built, options):
-    """No text is no documents, whatever the column would have been called."""
-    assert built(iter(()), **options) == ([], [])
-    assert built(pa.table({options.get("text_field", "text"): pa.array([], pa.string())}), **options) == ([], [])
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        tuple,
+        lambda: glob.glob("missing/*.jsonl"),
+        lambda: iter(()),
+        lambda: np.array([], str),
+        lambda: pa.table({"text": pa.array([], pa.string())}),
+        lambda: datasets.Dataset.from_dict({"text": []}),
+    ],
+    ids=["list", "tuple", "glob", "generator", "array", "table", "dataset"],
+)
+def test_inputs_without_anything_are_refused(built, tmp_path, make):
+    """A store of nothing is what nobody wants: a glob found no file, or a generator was used up."""
+    with pytest.raises(tm.errors.UsageError, match="empty"):
+        built(make())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_of_nothing_beside_others(built, jsonl):
+    assert built((str(jsonl(["from a file"])), iter(()))) == (["from a file"], [])
 
 
 def test_streams_larger_than_a_shard(built):
@@ -117,10 +139,92 @@ def test_files_and_streams_together(built, jsonl):
     assert built((str(jsonl(["from a file"])), iter(["one"]), iter(["two"]))) == (["from a file", "one", "two"], [])
 
 
-def test_a_list_of_paths_is_not_taken_for_text(jsonl):
-    """The slip everyone makes once: a list of file names is refused, not tokenized."""
-    with pytest.raises(tm.errors.UsageError, match="Path"):
-        tm.read([str(jsonl(["a"]))])
+def test_a_null_at_the_start_has_its_row(built):
+    assert built([None, None, "a"]) == (["a"], [(0, "not text"), (1, "not text")])
+    assert built(text for text in [None, "a", None]) == (["a"], [(0, "not text"), (2, "not text")])
+    with pytest.raises(tm.errors.UsageError, match="yields strings, but this one yields int"):
+        built([None, 3])
+
+
+def test_one_column_of_a_data_frame(built):
+    assert built(pandas.Series(["one", None, "two"])) == (["one", "two"], [(1, "null field")])
+    assert built(pandas.DataFrame({"text": ["one"]})["text"], text_field="body") == (["one"], [])
+
+
+CONTAINERS = {
+    "generator": lambda names: (name for name in names),
+    "keys": lambda names: dict.fromkeys(names).keys(),
+    "array": np.array,
+    "objects": lambda names: np.array(names, object),
+    "arrow": pa.array,
+    "series": pandas.Series,
+    "table": lambda names: pa.table({"text": names}),
+    "frame": lambda names: pandas.DataFrame({"text": names}),
+    "dataset": lambda names: datasets.Dataset.from_dict({"text": names}),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_paths_are_not_taken_for_text(built, tmp_path, monkeypatch, kind):
+    """The slip everyone makes once: file names are refused, not tokenized, whatever holds them and whether they exist."""
+    monkeypatch.chdir(tmp_path)
+    make = CONTAINERS[kind]
+    for names in (
+        ["train-0.jsonl", "train-1.jsonl"],
+        ["s3://bucket/a", "x"],
+        ["*.parquet.zst"],
+        ["C/my data.csv", None],
+    ):
+        with pytest.raises(tm.errors.UsageError, match=r"look like paths, such as '.*tm\.read\(\*paths\)"):
+            built(make(names if kind != "array" else [str(name) for name in names]))
+    Path("notes").write_text("a")
+    with pytest.raises(tm.errors.UsageError, match="such as 'notes'"):
+        built(make(["notes"]))
+    texts = [f"text {i}" for i in range(30)] + ["README.md", "N/A", "What? *", "see notes.txt"]
+    assert built(make(texts)) == (texts, [])
+    assert built(make(["a.txt", "b.txt"]), template="{text}") == (["a.txt", "b.txt"], [])
+
+
+def test_a_list_of_paths_is_files(built, jsonl, monkeypatch):
+    """Not tokenized; and what is meant is said. In a tuple it is said already."""
+    path = jsonl(["from a file"])
+    monkeypatch.chdir(path.parent)
+    for name in (path.name, str(path), "*.jsonl"):
+        with pytest.warns(UserWarning, match=r"is read as 1 path: pass tm\.read\(\*paths\)"):
+            assert built([name]) == (["from a file"], [])
+    assert built([path]) == built((path.name,)) == (["from a file"], [])
+    with (
+        pytest.warns(UserWarning, match="read as 2 paths"),
+        pytest.raises(tm.errors.UsageError, match=r"no such file.*b"),
+    ):
+        tm.build([path.name, "data/b.jsonl"], "bytes")
+    with pytest.warns(UserWarning, match="read as 1 path"):
+        assert len(tm.load([path.name], 1, tokenizer="bytes", seq_len=4, epochs=1))
+    assert built([path.name], template="{text}") == ([path.name], [])
+    with pytest.raises(tm.errors.UsageError, match=r"PosixPath.*tm\.read\(\*paths\)"):
+        built(path.parent.glob("*.jsonl"))
+    for names in (["finewebedu", "org/name"], ["https://example.invalid/a.jsonl"]):  # no request is made
+        with pytest.raises(tm.errors.UsageError, match=f"such as '{names[0]}'"):
+            built(names)
+
+
+def test_tuples_are_inputs_wherever_they_are(jsonl):
+    path = jsonl(["a"])
+    assert tm.read((path, str(path.parent))).inputs == tm.read(path, str(path.parent)).inputs
+    with pytest.raises(tm.errors.UsageError, match="no such file or folder: hello"):
+        tm.read(("hello", "world"))
+
+
+def test_an_open_file_is_read_by_its_path(jsonl):
+    with open(jsonl(["a"])) as file, pytest.raises(tm.errors.UsageError, match=r"pass its path \(.*\.jsonl\)"):
+        tm.read(file)
+    with pytest.raises(tm.errors.UsageError, match="'-' is standard input"):
+        tm.read(sys.stdin)
+
+
+def test_a_set_has_no_order():
+    with pytest.raises(tm.errors.UsageError, match=r"sorted\(texts\)"):
+        tm.read({"one text", "another"})
 
 
 @pytest.mark.parametrize("thing", [3, b"bytes", {"text": "a"}, None], ids=repr)

@@ -83,7 +83,7 @@ def request_for(source: Any, arguments: BuildArguments) -> BuildRequest:
     """The request that the arguments of `tm.build` describe. Opens nothing, except to list the files of the source."""
     reading = given_of(ReadOptions, arguments)
     if not isinstance(source, Source):
-        source = read(*(source if isinstance(source, tuple) else (source,)), **reading)
+        source = read(source, **reading)
     elif reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read, which made this source")
     if arguments.cache_dir is not None:

@@ -38,6 +38,7 @@ PROSE_AND_CODE = frozenset({
     ".r", ".jl", ".lua", ".pl", ".hs", ".yaml", ".yml", ".toml", ".log", ".srt", ".vtt",
 })  # fmt: skip
 MOST_NESTED_LISTS = 8
+LONGEST_PATH = 1000  # characters of a string that is looked at as a path
 # How the manifest of a token store starts. A folder is a store by what its manifest says, not by the names in it.
 _STORE_MANIFEST = re.compile(rb'\s*\{\s*"format"\s*:\s*"tokenmill-store"')
 
@@ -73,8 +74,21 @@ def _suffix(path: str) -> str:
     return path[dot:].lower() if dot > path.rfind("/") + 1 else ""
 
 
+def looks_like_path(text: str) -> bool:
+    """Whether a string names files rather than being a text: an URL, a dataset, what exists, or a name with a suffix."""
+    if not 0 < len(text) < LONGEST_PATH or text != text.strip() or not text.isprintable():
+        return False
+    suffix = _suffix(text)
+    if len(suffix) > 2 and (suffix in SUFFIXES or suffix in CODECS or suffix in PROSE_AND_CODE):
+        return " " not in text or "/" in text
+    if " " not in text and (is_url(text) or (len(text) > 5 and hub_input(text) is not None)):  # not "N/A"
+        return True
+    return os.path.exists(text) or (glob.has_magic(text) and next(glob.iglob(text), None) is not None)
+
+
 def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterator[SourceFile]:
     """The files that an input stands for, with absolute paths. Everything else in a folder is noted in `listing`."""
+    item = os.path.expanduser(item)
     if is_url(item) and not item.startswith(SCHEME):
         yield from _behind_url(item, format, listing)
         return
@@ -235,7 +249,7 @@ def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[S
     if depth > MOST_NESTED_LISTS:
         raise UsageError(f"the list of files {path} includes itself, or lists are nested too deeply")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the list of files {path}: {error}") from error
     for line in lines:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from tokenmill.errors import UsageError
-from tokenmill.formatting import in_words
+from tokenmill.formatting import first_names, in_words, some
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
-from tokenmill.reading.discover import Listing, files_of
+from tokenmill.reading.discover import Listing, files_of, looks_like_path
 from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.hub_copies import is_on_hub, with_copies_in
@@ -45,7 +46,11 @@ def read(
 
     Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
     a dataset on the Hugging Face Hub ("finewebedu", "ORG/NAME", "hf://datasets/ORG/NAME@REVISION/PATH"), an URL, an Arrow
-    table, a `datasets` dataset, or an iterable of strings. Files are read in sorted order, once each.
+    table, a `datasets` dataset, a data frame, or strings in any container or stream. Files are read in sorted order, once
+    each.
+
+    A tuple is several inputs, as is a list of paths. Strings in anything else are documents. If they look like paths, globs
+    or URLs, they are refused, unless `template="{text}"` says that they are text.
 
     Example:
         source = tm.read("data/*.jsonl", text_field="text")
@@ -71,7 +76,7 @@ def read(
     streams: list[Stream] = []
     spellings: list[str] = []
     listing = Listing(hub=HubChoice(config=config, split=split, revision=revision))
-    for item in _flatten(inputs):
+    for item in _flatten(inputs, template):
         if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
             path = os.fspath(item)
             spellings.append(_spelling(path))
@@ -81,6 +86,8 @@ def read(
             for stream in _streams(item):
                 streams.append(stream)
                 spellings.append("-" if stream.name == STDIN else stream.name)
+    if repeated := [name for name, count in Counter(spellings).items() if count > 1 and not name.startswith("<")]:
+        warnings.warn(f"given more than once, and read once: {first_names(repeated)}", stacklevel=3)
     if split is not None:
         found, streams = _of_split(split, found, streams, ", ".join(dict.fromkeys(spellings)), listing)
     options = _with_known_field(options, listing)
@@ -187,29 +194,32 @@ def _distinct(streams: list[Stream]) -> tuple[Stream, ...]:
     return tuple(replace(stream, name=f"{stream.name[:-1]}:{i}>") for i, stream in enumerate(streams))
 
 
-def _flatten(inputs: Iterable[Any]) -> Iterator[Any]:
-    """A list of paths is one input per path; a list of anything else is data."""
+def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
+    """A tuple is several inputs, and so is a list of paths; a list of anything else is data."""
     for item in inputs:
-        if isinstance(item, (list, tuple)) and item and all(isinstance(x, os.PathLike) for x in item):
-            yield from item
-            continue
-        path = _first_path(item) if isinstance(item, (list, tuple)) else None
-        if path is not None:
+        if isinstance(item, (list, tuple)) and not item:
             raise UsageError(
-                f"a list of strings is a list of documents, but {path!r} names a file: for files"
-                " pass tm.read(*paths) or pathlib.Path objects; for documents pass iter(list)"
+                f"nothing to read: an empty {type(item).__name__} (glob.glob gives one if no file matches)"
             )
-        yield item
+        if isinstance(item, tuple):
+            yield from _flatten(item, template)
+        elif isinstance(item, list) and template != "{text}" and all(map(_is_path, item)):
+            if any(isinstance(path, str) for path in item):
+                warnings.warn(
+                    f"a list of strings that look like paths is read as {some(len(item), 'path')}: pass tm.read(*paths)"
+                    f" to say so, or {option_name('template', '{text}')} if they are documents",
+                    stacklevel=4,
+                )
+            yield from item
+        else:
+            yield item
 
 
-def _first_path(items: Sequence[Any]) -> str | None:
-    """The first of 1,000 items that is the path of a file or a glob with matches; texts of a corpus rarely are."""
-    for item in items[:1000]:
-        if not isinstance(item, str) or not 0 < len(item) < 1000 or "\n" in item or "\0" in item:
-            continue
-        if os.path.exists(item) or (glob.has_magic(item) and next(glob.iglob(item, recursive=True), None)):
-            return item
-    return None
+def _is_path(item: Any) -> bool:
+    """Whether an item of a list is a path. What only looks like an URL or a dataset is not asked for over the network."""
+    if isinstance(item, os.PathLike):
+        return True
+    return isinstance(item, str) and looks_like_path(item) and not is_url(item) and hub_input(item) is None
 
 
 def _streams(item: Any) -> Iterator[Stream]:
@@ -218,6 +228,10 @@ def _streams(item: Any) -> Iterator[Stream]:
     kind = type(item).__module__.partition(".")[0]
     if isinstance(item, (str, os.PathLike)):
         yield Stream(STDIN, sys.stdin.buffer)
+    elif callable(getattr(item, "read", None)):
+        raise UsageError(
+            f"an open file is not read: pass its path ({getattr(item, 'name', item)}); '-' is standard input"
+        )
     elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
         yield Stream("<table>", item)
     elif kind == "datasets" and hasattr(item, "items"):
@@ -225,6 +239,8 @@ def _streams(item: Any) -> Iterator[Stream]:
             yield Stream(f"<dataset {split}>", dataset)
     elif kind == "datasets":
         yield Stream("<dataset>", item)
+    elif isinstance(item, (set, frozenset)):
+        raise UsageError("a set has no order: pass sorted(texts); for files pass tm.read(*paths)")
     elif isinstance(item, Iterable) and not isinstance(item, (bytes, dict)):
         yield Stream("<iterable>", item)
     else:
@@ -241,5 +257,5 @@ def _spelling(item: str) -> str:
     if is_url(item):
         return item
     if item.startswith("@"):
-        return "@" + os.path.abspath(item[1:])
-    return os.path.abspath(item)
+        return "@" + os.path.abspath(os.path.expanduser(item[1:]))
+    return os.path.abspath(os.path.expanduser(item))

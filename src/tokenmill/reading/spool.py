@@ -10,8 +10,9 @@ Standard input that cannot be cut (a text that is one document, parquet, an Arro
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -24,12 +25,14 @@ from tokenmill.io import disk
 from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
 from tokenmill.reading.codecs import CODECS, decompressed, reading
 from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
+from tokenmill.reading.discover import looks_like_path
 from tokenmill.reading.files import Source, SourceFile, Stream
 from tokenmill.reading.formats import get_format
 from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
 
 CHUNK_ROWS = 1 << 14
 BATCH_ROWS = 1000
+LOOKED_AT = 100  # the first strings of a stream, which may be paths
 TABLE_FORMAT = "arrow"  # the format of spooled tables
 SAVING_BYTES = 16 << 20  # between two events about a stream that is saved as a whole
 _MAGIC = {
@@ -78,9 +81,14 @@ class Spool:
             yield Segment(file._replace(path=str(path)), point)
             self._count += 1
 
+    def _check_has_text(self, size: int, stream: Stream) -> None:
+        if not size and len(self._source.streams) == 1 and not self._source.files:
+            raise UsageError(f"{stream.name} is empty: there is no document to read")
+
     def _of_bytes(self, stream: Stream) -> Iterator[Segment]:
         source = self._source
         head = stream.data.read(READ_BYTES)
+        self._check_has_text(len(head), stream)
         suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
         codec = CODECS[suffix] if suffix else None
         raw = cast(BinaryIO, io.BufferedReader(_Continued(head, stream.data), READ_BYTES))
@@ -108,6 +116,7 @@ class Spool:
         row, skip = (resume.row, resume.row - resume.state_row) if resume is not None else (0, 0)
         tables = _needed_tables(batches, stream, self._source)
         for table in _chunks(tables, self._segment_bytes, empty, self._wanted, skip):
+            self._check_has_text(table.num_rows, stream)
             path = self._folder / "segment"
             with disk.open_to_write(path) as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table, max_chunksize=CHUNK_ROWS)
@@ -199,12 +208,32 @@ def _chunks(
 def _needed_tables(tables: Iterable[pa.Table], stream: Stream, source: Source) -> Iterator[pa.Table]:
     """The columns that are read. A stream that breaks off is an error of the input, not of the disk it is written to."""
     try:
+        has_rows = False
         for table in tables:
-            yield _needed_columns(table, source)
+            needed = _needed_columns(table, source)
+            if needed.num_rows and not has_rows:
+                _refuse_paths(needed, stream, source)
+                has_rows = True
+            yield needed
     except OSError as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{stream.name} broke off: {error}. Finished shards are kept; run the build again") from error
+
+
+def _refuse_paths(first: pa.Table, stream: Stream, source: Source) -> None:
+    """Raise UsageError if more than a tenth of the first strings look like paths, and no template says that they are text."""
+    if source.template is not None or source.text_field not in first.schema.names:
+        return
+    column = first.column(source.text_field).slice(0, LOOKED_AT)
+    values = (value.as_py() for value in column)
+    texts = (value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values)
+    paths = [text for text in texts if isinstance(text, str) and looks_like_path(text)]
+    if len(paths) * 10 > len(column):
+        raise UsageError(
+            f"{stream.name} has strings that look like paths, such as {paths[0]!r}, and they would be the documents: for"
+            f" files pass tm.read(*paths); if they are the text, pass template='{{{source.text_field}}}'"
+        )
 
 
 def _as_tables(
@@ -221,21 +250,32 @@ def _as_tables(
     if is_dataset(data):
         return DatasetTables(data, min(BATCH_ROWS, wanted() or BATCH_ROWS), resume)
     if hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
-        return [pa.table(data)]
+        try:
+            return [pa.table(data)]
+        except pa.ArrowInvalid:  # one column
+            return [pa.table({source.text_field: pa.chunked_array(data)})]
     return _tables_of_strings(data, source.text_field, wanted)
 
 
 def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> Iterator[pa.Table]:
-    rows = iter(data)
-    first = next(rows, None)
+    rows, first = iter(data), None
+    while batch := list(islice(rows, min(BATCH_ROWS, wanted() or BATCH_ROWS))):
+        if first is None:
+            first = next((item for item in batch if item is not None), None)
+            _check_is_text(first)
+        yield pa.table({name: pa.array([_encoded(item) for item in batch], pa.large_binary())})
+
+
+def _check_is_text(first: Any) -> None:
+    if isinstance(first, os.PathLike):
+        raise UsageError(
+            f"an iterable gives documents, but this one gives paths, such as {first!r}: pass tm.read(*paths)"
+        )
     if first is not None and not isinstance(first, str):
         raise UsageError(
             f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
             " pass (row['text'] for row in rows), an Arrow table or a dataset"
         )
-    rows = rows if first is None else chain([first], rows)
-    while batch := list(islice(rows, min(BATCH_ROWS, wanted() or BATCH_ROWS))):
-        yield pa.table({name: pa.array([_encoded(item) for item in batch], pa.large_binary())})
 
 
 def _needed_columns(table: pa.Table, source: Source) -> pa.Table:
