@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -144,7 +145,10 @@ class Place(Text):
     label = "path"
 
     def check(self, value: Any) -> Any:
-        return value if hasattr(value, "__fspath__") else super().check(value)
+        if hasattr(value, "__fspath__"):
+            path = os.path.expanduser(value)
+            return value if path == os.fspath(value) else path
+        return os.path.expanduser(super().check(value))
 
 
 @dataclass(eq=False, repr=False)

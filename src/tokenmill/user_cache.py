@@ -16,7 +16,7 @@ def cache_folder() -> Path:
     """The cache directory: $TOKENMILL_CACHE, or `tokenmill` in the user's cache directory."""
     own = os.environ.get("TOKENMILL_CACHE")
     if own:
-        return Path(own)
+        return Path(os.path.expanduser(own))
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill"
     except RuntimeError:  # the user has no home directory, as in some containers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,7 +71,7 @@ def import_files(source: str | Path, arguments: ImportArguments, report: Report 
             raise UsageError(
                 f"{place}: imports are from a file or folder into a folder; copy them from or to the bucket"
             )
-    path, folder = Path(source), Path(arguments.out)
+    path, folder = Path(os.path.expanduser(source)), Path(arguments.out)
     with naming_files(), ExitStack() as stack:
         with _blaming(path):
             plan = _Plan(path, arguments)

@@ -53,7 +53,8 @@ def recipe(
     if isinstance(recipe, Mapping):
         values, folder, name = from_python(recipe, "recipe"), Path.cwd(), "recipe"
     elif isinstance(recipe, str | os.PathLike):
-        values, name = from_file(recipe), os.fsdecode(recipe)
+        recipe = os.path.expanduser(os.fsdecode(recipe))
+        values, name = from_file(recipe), recipe
         folder = Path(recipe).absolute().parent
     else:
         raise UsageError(f"a recipe must be the path of a YAML file or a dict, not {type(recipe).__name__}")

@@ -29,7 +29,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Costs one stat per file.
     """
-    folder = open_mirror(str(path)) if is_url(path) else Path(path)
+    folder = open_mirror(str(path)) if is_url(path) else Path(os.path.expanduser(path))
     manifest = read_manifest(folder)
     disk_bytes = _disk_bytes(folder) if mirrored_url(folder) is None else sum(manifest.shard_bytes())
     more = {"splits": _splits(folder, manifest), "disk_bytes": disk_bytes, **_from_log(folder)}

@@ -433,7 +433,7 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
     """
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
-    folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(path)
+    folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(os.path.expanduser(path))
     manifest = read_manifest(folder)
     name = mirrored_url(folder) or folder
     if not manifest.complete:

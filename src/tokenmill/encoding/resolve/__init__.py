@@ -43,7 +43,7 @@ def find(spec: Any) -> TokenizerFiles:
         return TokenizerFiles("bytes", "definition", special=special, definition=bytes_definition())
     if name.startswith("tiktoken:"):
         return TokenizerFiles(name, "ranks", tiktoken_bpe.named(name.removeprefix("tiktoken:")).to_files())
-    path = Path(name)
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         return from_folder(name, path)
     if path.is_file():
