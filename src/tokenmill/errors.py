@@ -12,7 +12,7 @@
     |  `- UnreachableError            1   a server does not answer, or only with errors
     `- StoreError (ValueError)        3   the store is not what it should be
        |- MissingStoreError           3   there is no store at that path
-       |- MismatchError               3   the store was built with other options
+       |- MismatchError               3   the store was built with other options, or of another input
        `- CorruptError                3   bytes on disk are damaged; names the file
 
 Each message says what is wrong, where, and what to do about it.
@@ -82,7 +82,7 @@ class MissingStoreError(StoreError, FileNotFoundError):
 
 
 class MismatchError(StoreError):
-    """The store was built with other options or another tokenizer."""
+    """The store was built with other options, with another tokenizer, or of another input."""
 
 
 class CorruptError(StoreError):

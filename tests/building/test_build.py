@@ -316,6 +316,86 @@ def test_another_source_is_a_mismatch(tokenizer_path, tmp_path):
     assert places(build(two, tokenizer_path, tmp_path / "store", force=True)) == [(str(two), 0)]
 
 
+@pytest.fixture
+def two(tmp_path) -> Path:
+    """A folder with two files, of which there is a store."""
+    for name in "ab":
+        write_jsonl(tmp_path / f"data/{name}.jsonl", [f"a text of {name}"])
+    build((tmp_path / "data/a.jsonl", tmp_path / "data/b.jsonl"), "bytes", tmp_path / "store")
+    return tmp_path / "data"
+
+
+def test_an_input_that_is_left_out(two, tmp_path):
+    """Its documents are not removed without a word, and the word is the right one."""
+    before = stamps(tmp_path / "store")
+    for source, lost in (
+        (two / "a.jsonl", r"those of .*data/b\.jsonl \(the"),
+        (iter(["c"]), "another text: 2 documents"),
+    ):
+        with pytest.raises(MismatchError, match=lost) as caught:
+            build(source, "bytes", tmp_path / "store")
+        assert "--force" in str(caught.value)
+        assert "options" not in str(caught.value)
+    assert {name: stamp for name, stamp in stamps(tmp_path / "store").items() if name in before} == before
+    assert len(build(two / "a.jsonl", "bytes", tmp_path / "store", force=True)) == 1
+
+
+@pytest.mark.parametrize("spelling", ["folder", "glob", "list", "copy", "other names", "more"])
+def test_the_same_files_by_another_name(two, tmp_path, spelling):
+    """Shards are known by content, and so are inputs: nothing is encoded again."""
+    shards = {name: stamp for name, stamp in stamps(tmp_path / "store").items() if name.startswith("shards/")}
+    (tmp_path / "files.txt").write_text(f"{two}/a.jsonl\n{two}/b.jsonl\n")
+    source: object = {"folder": two, "glob": f"{two}/*.jsonl", "list": f"@{tmp_path}/files.txt"}.get(
+        spelling, tmp_path / "copy"
+    )
+    shutil.copytree(two, tmp_path / "copy")
+    if spelling == "other names":
+        for path in (tmp_path / "copy").iterdir():
+            path.rename(path.with_stem(f"part-{path.stem}"))
+    if spelling == "more":
+        write_jsonl(tmp_path / "copy/c.jsonl", ["more"])
+    store = build(source, "bytes", tmp_path / "store")
+    assert len(store) == (3 if spelling == "more" else 2)
+    assert Path(store.locate(0).file).parent == (two if spelling in ("folder", "glob", "list") else tmp_path / "copy")
+    if spelling != "more":
+        assert {name: stamp for name, stamp in stamps(store.path).items() if name.startswith("shards/")} == shards
+
+
+def test_a_killed_build_of_other_files_is_not_swept_away(two, tmp_path):
+    """What is finished of it counts as much as a store."""
+    manifest = json.loads((tmp_path / "store/manifest.json").read_bytes())
+    published = read_manifest(tmp_path / "store")
+    published.shard_ids, published.shard_documents, published.shard_tokens, published.row_starts = [], [], [], []
+    published.receipts, published.complete, published.documents, published.tokens = [], False, 0, 0
+    published.write(tmp_path / "store")
+    (tmp_path / "store/listing.json").unlink()
+    with pytest.raises(MismatchError, match=r"a\.jsonl"):
+        build(write_jsonl(tmp_path / "c.jsonl", ["else"]), "bytes", tmp_path / "store")
+    again = build((two / "a.jsonl", two / "b.jsonl"), "bytes", tmp_path / "store")
+    assert again.fingerprint == manifest["fingerprint"]
+
+
+def test_the_home_folder(two, tmp_path, monkeypatch):
+    """Python does not expand ~, and a shell not everywhere: no folder of that name is made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "files.txt").write_text("~/data/a.jsonl\n")
+    for number, source in enumerate(["~/data", Path("~/data"), "~/data/*.jsonl", "@~/files.txt"]):
+        store = build(source, "bytes", Path(f"~/by-{number}") if number % 2 else f"~/by-{number}")
+        assert store.path == tmp_path / f"by-{number}"
+        assert Path(store.locate(0).file) == two / "a.jsonl"
+    assert tm.build("~/data", "bytes", cache_dir="~/cache", progress="quiet").path.parents[1] == tmp_path / "cache"
+    shutil.copytree(store.path / "tokenizer", tmp_path / "own")
+    assert build("~/data", "~/own", "~/more").num_tokens == build("~/data", "bytes", "~/same").num_tokens
+    assert len(tm.open("~/same")) == len(tm.pack("~/same", 8).store) == 2
+    assert tm.load("~/same", 1, seq_len=8).batch(0)
+    assert tm.export("~/same", "~/exported", format="megatron").path == tmp_path / "exported"
+    assert tm.import_tokens("~/exported", "~/imported").path == tmp_path / "imported"
+    (tmp_path / "mix.yaml").write_text("sources: {a: {store: ~/same}}\npack: {seq_len: 8}\n")
+    assert len(tm.recipe("~/mix.yaml").view())
+    assert not (tmp_path / "~").exists()
+
+
 def test_one_build_at_a_time(jsonl, tokenizer_path, tmp_path):
     """While another process writes a store, a second build is refused, names that process, and touches nothing."""
     source, store = jsonl(["one"]), tmp_path / "store"
@@ -633,13 +713,6 @@ def test_a_corpus_of_empty_files(tokenizer_path, tmp_path, workers):
     assert store.to_arrow().to_pylist() == []
 
 
-def test_an_empty_iterable(tokenizer_path, tmp_path):
-    """No text in memory is a store of nothing."""
-    store = build([], tokenizer_path, tmp_path / "store")
-    assert (len(store), store.complete) == (0, True)
-    assert tm.open(tmp_path / "store").verify() == []
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_texts_in_memory_resume(tokenizer_path, reference, tmp_path, workers):
     """The same texts given again are known by their content: no shard is made twice, nothing is left in the spool."""
@@ -873,8 +946,8 @@ def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
     [
         ([{"text": "a"}, {"text": "b"}], "dict"),
         ([1, 2], "int"),
-        (["corpus.txt", "a typo"], "names a file"),
-        (["*.txt"], "names a file"),
+        (["corpus.txt", "a typo"], "look like paths, such as 'corpus.txt'"),
+        (["a typo", "*.txt"], "look like paths"),
         ({"text": ["a"]}, "dict"),
         (b"text", "bytes"),
     ],

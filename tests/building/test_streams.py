@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator
 from itertools import chain, count
 
+import datasets
 import pyarrow as pa
 import pytest
 from build_helpers import shard_files
 
 import tokenmill as tm
 from tokenmill.cli import main
-from tokenmill.errors import DocumentError, InputError, UsageError
+from tokenmill.errors import DocumentError, InputError, MismatchError, UsageError
 from tokenmill.events import EngineProof, Finished
 
 OPTIONS = {"engine": "reference", "shard_bytes": "4KB", "workers": 0, "progress": "quiet"}
@@ -317,3 +318,65 @@ def test_a_stream_that_breaks_off_leaves_what_is_finished(tokenizer_path, tmp_pa
     tm.build(iter(texts(3500)), tokenizer_path, tmp_path / "store", **OPTIONS)
     after = {path.name: path.stat().st_ino for path in (tmp_path / "store/shards").glob("*.json")}
     assert {name: after[name] for name in receipts} == receipts
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("list", 0), ("table", 0), ("generator", 0), ("generator", 1), ("stdin", 0), ("dataset", 0)]
+)
+def test_another_text_at_the_same_place(give, tokenizer_path, tmp_path, kind, workers):
+    """Is refused before the store changes, unless it is forced; the same text, more of it, or most of it is not."""
+
+    def put(rows: list[str], **options: object) -> tm.Store:
+        give(f"{row}\n".encode() for row in rows)
+        source, form = {
+            "list": (list(rows), "auto"),
+            "table": (pa.table({"text": rows}), "auto"),
+            "generator": ((row for row in rows), "auto"),
+            "stdin": ("-", "lines"),
+            "dataset": (datasets.Dataset.from_dict({"text": rows}), "auto"),
+        }[kind]
+        given = {**OPTIONS, "workers": workers, "format": form, **options}
+        return tm.build(source, tokenizer_path, tmp_path / "store", **given)
+
+    store = put(texts(600))
+    manifest, shards = (tmp_path / "store/manifest.json").read_bytes(), shard_files(tmp_path / "store")
+    others = [f"else {i}" for i in range(900)]
+    for rows, lost in ((others, "the first of which are"), (texts(6), r"5\d\d of which are")):
+        with pytest.raises(
+            MismatchError, match=rf"has another text: 600 documents, .* tokens, {lost} not in <.*--force"
+        ):
+            put(rows)
+        assert (tmp_path / "store/manifest.json").read_bytes() == manifest
+        assert shards.items() <= shard_files(tmp_path / "store").items()
+        assert tm.open(tmp_path / "store").verify() == []
+    assert put(texts(600)).fingerprint == store.fingerprint
+    assert shard_files(tmp_path / "store") == shards  # nothing is left of what was refused
+    assert len(put([*texts(600), *others])) == 1500
+    assert len(put(["new", *texts(590), *others])) == 1491
+    assert len(put(others[:5], force=True)) == 5
+
+
+def test_another_text_is_known_from_its_first_shard(tokenizer_path, tmp_path):
+    """Not when hours were spent on it."""
+    tm.build(texts(600), tokenizer_path, tmp_path / "store", **OPTIONS)
+    with pytest.raises(MismatchError, match="another text"):
+        tm.build((f"else {i}" for i in count()), tokenizer_path, tmp_path / "store", **OPTIONS)
+
+
+def test_a_change_in_a_store_of_one_shard(tokenizer_path, tmp_path):
+    """The shard is another one, but most of its documents are the same."""
+    sizes = {**OPTIONS, "shard_bytes": "1MB"}
+    for rows in (texts(50), texts(50)[::-1], [*texts(40), ""], ["first", *texts(45)]):
+        assert tm.build(rows, tokenizer_path, tmp_path / "store", **sizes).num_shards == 1
+    with pytest.raises(MismatchError, match="another text: 46 documents"):
+        tm.build(texts(20), tokenizer_path, tmp_path / "store", **sizes)
+
+
+def test_standard_input_without_anything(give, tokenizer_path, tmp_path, capsys):
+    """A pipe whose first command failed."""
+    for format in ("jsonl", "text", "arrow"):
+        give(iter(()))
+        command = ["build", "-", "--format", format, "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-q"]
+        assert main(command) == 2
+        assert "<stdin> is empty" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()

@@ -25,7 +25,9 @@ from tokenmill.reading import Source
 from tokenmill.reading.files import Ignored, SourceFile
 from tokenmill.store.integrity import files_are_complete
 from tokenmill.store.manifest import Manifest, read_manifest
-from tokenmill.store.sources import SOURCES
+from tokenmill.store.shard import require_receipt
+from tokenmill.store.side_files import side_file
+from tokenmill.store.sources import SOURCES, read_sources
 from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
@@ -118,10 +120,6 @@ class FolderDestination:
         differences = describe_options(manifest.options, resolved.options)
         if manifest.tokenizer["fingerprint"] != resolved.tokenizer.fingerprint:
             differences.append(f"tokenizer name: was {manifest.tokenizer['name']}, now {resolved.tokenizer.name}")
-        inputs = resolved.source.inputs
-        missing = [name for name in manifest.source["inputs"] if name not in inputs]
-        if missing:
-            differences.append(f"input: was {', '.join(missing)}, now {', '.join(inputs)}")
         for name, value in resolved.source.selection().items():
             if value != manifest.source.get(name):
                 default = "all" if name == "split" else "not given"
@@ -143,6 +141,14 @@ class FolderDestination:
         return None if is_empty else manifest
 
     def existing_store(self, plan: BuildPlan) -> Store | None:
+        was, now = plan.prior.published.source["inputs"] if plan.prior.published else [], plan.source.inputs
+        gone = [name for name in was if name not in now]
+        if gone and not plan.source.streams and (lost := _left_out(plan, gone)):
+            raise MismatchError(
+                f"{self.name} has documents that are not in the input now: those of {first_names(lost)} (the input was"
+                f" {first_names(was)}, now {first_names(now)}). Give that too, choose another folder, or rebuild this one"
+                f" without it with {option_name('force', True)}"
+            )
         return None if plan.has_work else plan.published_store([task.id for task in plan.tasks])
 
     def reasons(self, plan: BuildPlan) -> list[str]:
@@ -151,6 +157,29 @@ class FolderDestination:
     def finish(self, store: Store, plan: BuildPlan) -> Store:
         plan.index.write(plan.source, store=_published_facts(store.manifest))
         return store
+
+
+def _left_out(plan: BuildPlan, gone: list[str]) -> list[str]:
+    """The files whose documents the store in the folder has, and which a plan has under no name.
+
+    `gone` are the inputs that are not given now: all that is known for a trial, or of a store that is not finished.
+    """
+    manifest = plan.prior.published
+    if manifest is None or not manifest.shard_ids or plan.limit is not None:
+        return gone
+    pieces = [piece for task in plan.tasks for piece in task.pieces]
+    names, contents = {piece.file.shown for piece in pieces}, {piece.content for piece in pieces}
+    kept, lost = {task.id for task in plan.tasks}, dict[str, None]()
+    try:
+        sources = read_sources(side_file(plan.folder, manifest, SOURCES))
+        for number, shard in enumerate(manifest.shard_ids):
+            had = require_receipt(plan.shards, shard)["pieces"] if shard not in kept else ()
+            for name, piece in zip(sources.names(number), had, strict=False):
+                if piece["content"] not in contents and name not in names:
+                    lost[name] = None
+    except CorruptError:
+        return gone
+    return list(lost)
 
 
 def _published_facts(manifest: Manifest) -> list[str | None]:

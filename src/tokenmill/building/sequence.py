@@ -210,6 +210,7 @@ def _carry_out(
             plan.tasks = results.tasks
             manifest.source["files"] += streams.files
             manifest.source_bytes += streams.nbytes
+            streams.check_kept(results.shard_ids(), is_whole=True)
         if (plan.limit is not None or streams is not None) and not results.failures:
             store = plan.published_store(results.shard_ids())
             if store is not None:
@@ -261,7 +262,7 @@ def _run_tasks(
         results.shards[task.id] = result.shard.id
         results.by_reference += result.shard.by_reference
         if streams is not None:
-            streams.done(task)
+            streams.done(task, result.shard.id, results.tasks[0])
         for piece, content in zip(task.pieces, result.contents, strict=True):
             if content is not None:
                 plan.index.record(piece, plan.source.looked_at, content)

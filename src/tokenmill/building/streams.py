@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from tokenmill.building.build_plan import BuildPlan
 from tokenmill.building.plan import Limit, Task, task_of
 from tokenmill.building.stream_progress import SegmentRead, StreamProgress, forget
+from tokenmill.errors import MismatchError
 from tokenmill.events import Listener
+from tokenmill.formatting import some
 from tokenmill.io import disk
 from tokenmill.io.atomic import writing
+from tokenmill.option_types import option_name
 from tokenmill.reading import Piece, content_of
 from tokenmill.reading.files import Stream
 from tokenmill.store.columns import ColumnSpec
-from tokenmill.store.reuse import link_shard
+from tokenmill.store.reuse import PieceReader, link_shard
 
 if TYPE_CHECKING:
     from tokenmill.reading.spool import Segment, Spool
@@ -80,10 +86,29 @@ class StreamTasks:
                 yield task
             self._seen.add(task.id)
 
-    def done(self, task: Task) -> None:
+    def done(self, task: Task, shard: str, first: Task) -> None:
         """The shard of a task is durable: its segment is not needed any more."""
         if path := self._spooled.pop(task.id, None):
             disk.unlink(path)
+        if task.id == first.id and not self.plan.source.files:
+            self.check_kept([shard], is_whole=False)
+
+    def check_kept(self, shards: list[str], *, is_whole: bool) -> None:
+        """Raise MismatchError if these shards are another text than the published store: if they lack more than half of its
+        documents; or, of the first shard alone, if it has none of those that the store begins with."""
+        published, bucket = self.plan.prior.published, self.plan.prior.bucket
+        was = published.shard_ids[: None if is_whole else 2] if published is not None else []
+        dropped = set(was) - set(shards)
+        if published is None or len(dropped) * 2 <= len(was):
+            return
+        old, new = (_signatures(self.plan, published.columns, names) for names in (dropped, set(shards) - set(was)))
+        lost = len(old) - int(np.isin(old, new).sum())
+        if lost * 2 > published.documents if is_whole else len(new) and len(old) == lost > 0:
+            raise MismatchError(
+                f"{self.plan.folder if bucket is None else bucket.url} has another text: {some(published.documents, 'document')},"
+                f" {some(published.tokens, 'token')}, {f'{lost:,} of which are' if is_whole else 'the first of which are'} not in"
+                f" {self.plan.source.streams[0].name}. Choose another folder, or replace them with {option_name('force', True)}"
+            )
 
     def finish(self) -> None:
         """The store is published."""
@@ -158,3 +183,18 @@ class StreamTasks:
         if donor is not None:
             link_shard(donor, plan.shards, task.id, columns)
         return donor is not None
+
+
+def _signatures(plan: BuildPlan, columns: tuple[ColumnSpec, ...], shards: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """A number for each document of shards, from its length and the sum of its ids. Damaged shards are left out."""
+    found = [np.zeros(0, np.uint64)]
+    for shard in shards:
+        if plan.prior.bucket is not None:
+            plan.prior.bucket.pull_columns([shard])
+        if reader := PieceReader.open(plan.shards / shard, columns):
+            for tokens in map(reader.tokens, range(len(reader.pieces))):
+                lengths = np.diff(tokens.ends, prepend=0)
+                starts, numbers = tokens.ends - lengths, lengths.astype(np.uint64) << np.uint64(40)
+                numbers[lengths > 0] += np.add.reduceat(tokens.ids, starts[lengths > 0], dtype=np.uint64)
+                found.append(numbers)
+    return np.concatenate(found)
