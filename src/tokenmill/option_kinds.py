@@ -145,10 +145,7 @@ class Place(Text):
     label = "path"
 
     def check(self, value: Any) -> Any:
-        if hasattr(value, "__fspath__"):
-            path = os.path.expanduser(value)
-            return value if path == os.fspath(value) else path
-        return os.path.expanduser(super().check(value))
+        return os.path.expanduser(value if hasattr(value, "__fspath__") else super().check(value))
 
 
 @dataclass(eq=False, repr=False)

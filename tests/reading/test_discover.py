@@ -163,6 +163,19 @@ def test_files_are_taken_once_in_sorted_order(tree):
     assert found(tree, [tree / "b.jsonl", tree / "a.txt"]) == ["a.txt", "b.jsonl"]
 
 
+@pytest.mark.parametrize("name", ["empty", "code", "nothing.list"])
+def test_an_input_without_files_is_named(tree, name):
+    """Also beside others that have some."""
+    (tree / "empty").mkdir()
+    (tree / "code").mkdir()
+    (tree / "code/a.py").write_text("1\n")
+    (tree / "nothing.list").write_text("\n")
+    item = f"@{tree}/{name}" if "." in name else tree / name
+    why = r" \(ignored: not a data file \(\.py\): 1\)" if name == "code" else ""
+    with pytest.raises(tm.errors.UsageError, match=f"no file to read in .*{tree}/{name}{why}; "):
+        tm.read(tree / "b.jsonl", item)
+
+
 def test_lists_of_inputs(tree):
     """@list names one input a line: files, globs, folders, other lists; blank lines are nothing."""
     (tree / "inner.list").write_text(f"{tree}/sub/deep\n")

@@ -11,6 +11,8 @@ import datasets
 import numpy as np
 import pandas
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 import tokenmill as tm
@@ -183,6 +185,25 @@ def test_paths_are_not_taken_for_text(built, tmp_path, monkeypatch, kind):
     texts = [f"text {i}" for i in range(30)] + ["README.md", "N/A", "What? *", "see notes.txt"]
     assert built(make(texts)) == (texts, [])
     assert built(make(["a.txt", "b.txt"]), template="{text}") == (["a.txt", "b.txt"], [])
+
+
+@pytest.mark.parametrize("make", [list, iter, lambda lines: pa.table({"text": lines})], ids=["list", "lines", "table"])
+def test_lines_of_json_are_not_taken_for_text(built, make):
+    """An open file, read line by line."""
+    lines = [json.dumps({"id": i, "text": f"text {i}"}) + "\n" for i in range(3)]
+    with pytest.raises(tm.errors.UsageError, match=r"strings that are JSON, such as .* pass the path of their file"):
+        built(make(lines))
+    assert built(make(lines), template="{text}") == (lines, [])
+    texts = [*(f"text {i}" for i in range(20)), lines[0], '{"text": code', "{}"]
+    assert built(make(texts)) == (texts, [])
+
+
+def test_a_column_and_a_dataset_of_arrow(built, tmp_path):
+    assert built(datasets.Dataset.from_dict({"text": ["one", "two"]})["text"]) == (["one", "two"], [])
+    table = pa.table({"id": [1, 2], "text": ["one", "two"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert built(pyarrow.dataset.dataset(table)) == (["one", "two"], [])
+    assert built(pyarrow.dataset.dataset(tmp_path / "a.parquet"), text_field="text") == (["one", "two"], [])
 
 
 def test_a_list_of_paths_is_files(built, jsonl, monkeypatch):

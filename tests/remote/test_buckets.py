@@ -14,7 +14,15 @@ import pytest
 
 import tokenmill as tm
 from remote.conftest import put
-from tokenmill.errors import CorruptError, InputError, LockedError, MissingStoreError, UnreachableError, UsageError
+from tokenmill.errors import (
+    CorruptError,
+    InputError,
+    LockedError,
+    MismatchError,
+    MissingStoreError,
+    UnreachableError,
+    UsageError,
+)
 from tokenmill.io import object_store
 from tokenmill.io.object_file import PART_BYTES, ObjectFile
 from tokenmill.store.bucket import StoreBucket, _at_once
@@ -38,6 +46,20 @@ def test_the_same_store_from_a_folder_and_from_a_bucket(bucket, corpus, local, t
     assert store.locate(0).file == f"{bucket}/corpus/packed.jsonl.gz"
     again = build(f"{bucket}/corpus", tmp_path / "store")
     assert again.fingerprint == store.fingerprint
+
+
+def test_another_text_into_the_same_bucket(bucket):
+    """The columns of both are fetched to compare them; the store stays as it is."""
+    texts = [f"text {i} of many, {'word ' * (i % 50)}" for i in range(3000)]
+    first = build(texts, f"{bucket}/store", engine="reference")
+    assert first.num_shards > 2
+    for other in ([f"else {i}" for i in range(3000)], texts[:300]):
+        with pytest.raises(MismatchError, match=rf"^{bucket}/store has another text: 3,000 documents"):
+            build(other, f"{bucket}/store", engine="reference")
+        assert tm.open(f"{bucket}/store").fingerprint == first.fingerprint
+    grown = build(["new", *texts, "more"], f"{bucket}/store", engine="reference")
+    assert len(grown) == 3002
+    assert grown.verify() == []
 
 
 def test_globs_and_single_objects(bucket, corpus, tmp_path):

@@ -167,16 +167,15 @@ def _left_out(plan: BuildPlan, gone: list[str]) -> list[str]:
     manifest = plan.prior.published
     if manifest is None or not manifest.shard_ids or plan.limit is not None:
         return gone
-    pieces = [piece for task in plan.tasks for piece in task.pieces]
+    kept, pieces = {task.id for task in plan.tasks}, [piece for task in plan.tasks for piece in task.pieces]
     names, contents = {piece.file.shown for piece in pieces}, {piece.content for piece in pieces}
-    kept, lost = {task.id for task in plan.tasks}, dict[str, None]()
+    lost: dict[str, None] = {}
     try:
         sources = read_sources(side_file(plan.folder, manifest, SOURCES))
         for number, shard in enumerate(manifest.shard_ids):
             had = require_receipt(plan.shards, shard)["pieces"] if shard not in kept else ()
-            for name, piece in zip(sources.names(number), had, strict=False):
-                if piece["content"] not in contents and name not in names:
-                    lost[name] = None
+            gone_here = zip(sources.names(number), had, strict=False)
+            lost |= {name: None for name, piece in gone_here if piece["content"] not in contents and name not in names}
     except CorruptError:
         return gone
     return list(lost)

@@ -81,6 +81,7 @@ class StreamTasks:
             if task.id in self._seen or self._has_shard(task, columns):
                 if is_here:
                     disk.unlink(Path(piece.file.path))
+                self._check_start(task, task.id, found[0])
             else:
                 self._spooled[task.id] = Path(piece.file.path)
                 yield task
@@ -90,6 +91,10 @@ class StreamTasks:
         """The shard of a task is durable: its segment is not needed any more."""
         if path := self._spooled.pop(task.id, None):
             disk.unlink(path)
+        self._check_start(task, shard, first)
+
+    def _check_start(self, task: Task, shard: str, first: Task) -> None:
+        """Compare the first shard with the published store: a long stream need not be read to its end for that."""
         if task.id == first.id and not self.plan.source.files:
             self.check_kept([shard], is_whole=False)
 

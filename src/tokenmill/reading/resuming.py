@@ -23,7 +23,7 @@ class ResumePoint(NamedTuple):
 
 
 def is_dataset(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "datasets"
+    return type(data).__module__.partition(".")[0] == "datasets" and hasattr(data, "with_format")  # not a column of one
 
 
 def identity(data: Any) -> str | None:

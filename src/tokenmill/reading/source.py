@@ -23,6 +23,7 @@ from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.hub_copies import is_on_hub, with_copies_in
 from tokenmill.reading.hub_files import HubChoice
 from tokenmill.reading.hub_names import hub_input
+from tokenmill.reading.resuming import is_dataset
 from tokenmill.reading.template import Template
 from tokenmill.split_names import files_by_split, matching_splits
 from tokenmill.user_cache import cache_folder
@@ -80,8 +81,14 @@ def read(
         if isinstance(item, (str, os.PathLike)) and os.fspath(item) != "-":
             path = os.fspath(item)
             spellings.append(_spelling(path))
-            for file in files_of(path, format, listing):
-                found.setdefault(file.path, file)
+            ignored_before = len(listing.ignored)
+            found |= (here := {file.path: file for file in files_of(path, format, listing)})
+            if not here:
+                reasons = by_reason(listing.ignored[ignored_before:])
+                raise UsageError(
+                    f"no file to read in {spellings[-1]}{f' (ignored: {in_words(reasons)})' if reasons else ''};"
+                    f" {option_name('format')} takes any file for data"
+                )
         else:
             for stream in _streams(item):
                 streams.append(stream)
@@ -94,11 +101,6 @@ def read(
     ignored = listing.ignored
     files = tuple(found[path] for path in sorted(found, key=lambda path: listing.sorts_as.get(path, path)))
     _check_fit(options, files, streams)
-    if not files and not streams:
-        hint = f" (ignored: {in_words(by_reason(ignored))})" if ignored else ""
-        raise UsageError(
-            f"no file to read in {', '.join(spellings)}{hint}; {option_name('format')} takes any file for data"
-        )
     source = Source(
         files=files,
         inputs=tuple(dict.fromkeys(spellings)),
@@ -217,9 +219,8 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
 
 def _is_path(item: Any) -> bool:
     """Whether an item of a list is a path. What only looks like an URL or a dataset is not asked for over the network."""
-    if isinstance(item, os.PathLike):
-        return True
-    return isinstance(item, str) and looks_like_path(item) and not is_url(item) and hub_input(item) is None
+    is_name = isinstance(item, str) and looks_like_path(item) and not is_url(item) and hub_input(item) is None
+    return is_name or isinstance(item, os.PathLike)
 
 
 def _streams(item: Any) -> Iterator[Stream]:
@@ -237,7 +238,7 @@ def _streams(item: Any) -> Iterator[Stream]:
     elif kind == "datasets" and hasattr(item, "items"):
         for split, dataset in item.items():
             yield Stream(f"<dataset {split}>", dataset)
-    elif kind == "datasets":
+    elif is_dataset(item):
         yield Stream("<dataset>", item)
     elif isinstance(item, (set, frozenset)):
         raise UsageError("a set has no order: pass sorted(texts); for files pass tm.read(*paths)")

@@ -32,7 +32,7 @@ from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
 
 CHUNK_ROWS = 1 << 14
 BATCH_ROWS = 1000
-LOOKED_AT = 100  # the first strings of a stream, which may be paths
+LOOKED_AT = 100  # the first strings of a stream, which may be paths or JSON
 TABLE_FORMAT = "arrow"  # the format of spooled tables
 SAVING_BYTES = 16 << 20  # between two events about a stream that is saved as a whole
 _MAGIC = {
@@ -208,12 +208,10 @@ def _chunks(
 def _needed_tables(tables: Iterable[pa.Table], stream: Stream, source: Source) -> Iterator[pa.Table]:
     """The columns that are read. A stream that breaks off is an error of the input, not of the disk it is written to."""
     try:
-        has_rows = False
-        for table in tables:
+        for number, table in enumerate(tables):
             needed = _needed_columns(table, source)
-            if needed.num_rows and not has_rows:
-                _refuse_paths(needed, stream, source)
-                has_rows = True
+            if number == 0:
+                _refuse_data(needed, stream, source)
             yield needed
     except OSError as error:
         if isinstance(error, InputError):
@@ -221,18 +219,21 @@ def _needed_tables(tables: Iterable[pa.Table], stream: Stream, source: Source) -
         raise InputError(f"{stream.name} broke off: {error}. Finished shards are kept; run the build again") from error
 
 
-def _refuse_paths(first: pa.Table, stream: Stream, source: Source) -> None:
-    """Raise UsageError if more than a tenth of the first strings look like paths, and no template says that they are text."""
-    if source.template is not None or source.text_field not in first.schema.names:
+def _refuse_data(first: pa.Table, stream: Stream, source: Source) -> None:
+    """Raise UsageError if a tenth of the first strings are paths or lines of JSON, and no template says that they are text."""
+    field = source.text_field
+    if source.template is not None or field not in first.schema.names:
         return
-    column = first.column(source.text_field).slice(0, LOOKED_AT)
-    values = (value.as_py() for value in column)
-    texts = (value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values)
-    paths = [text for text in texts if isinstance(text, str) and looks_like_path(text)]
-    if len(paths) * 10 > len(column):
+    column = first.column(field).slice(0, LOOKED_AT)
+    values = (value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column.to_pylist())
+    texts = [value for value in values if isinstance(value, str)]
+    paths = [text for text in texts if looks_like_path(text)]
+    lines = [text for text in texts if text[:1] == "{" and text.rstrip()[-1:] == "}" and f'"{field}":' in text]
+    if len(paths + lines) * 10 > len(column):
+        what, instead = ("look like paths", "tm.read(*paths)") if paths else ("are JSON", "the path of their file")
         raise UsageError(
-            f"{stream.name} has strings that look like paths, such as {paths[0]!r}, and they would be the documents: for"
-            f" files pass tm.read(*paths); if they are the text, pass template='{{{source.text_field}}}'"
+            f"{stream.name} has strings that {what}, such as {(paths + lines)[0][:60]!r}, and they would be the documents:"
+            f" pass {instead}; if they are the text, pass template='{{{field}}}'"
         )
 
 
@@ -247,6 +248,8 @@ def _as_tables(
         return [data]
     if isinstance(data, pa.RecordBatchReader):
         return (pa.Table.from_batches([batch]) for batch in data)
+    if hasattr(data, "scanner"):  # a dataset of pyarrow
+        return (pa.Table.from_batches([batch]) for batch in data.to_batches())
     if is_dataset(data):
         return DatasetTables(data, min(BATCH_ROWS, wanted() or BATCH_ROWS), resume)
     if hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
@@ -267,14 +270,11 @@ def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> It
 
 
 def _check_is_text(first: Any) -> None:
-    if isinstance(first, os.PathLike):
-        raise UsageError(
-            f"an iterable gives documents, but this one gives paths, such as {first!r}: pass tm.read(*paths)"
-        )
     if first is not None and not isinstance(first, str):
+        row = "(row['text'] for row in rows), an Arrow table or a dataset"
         raise UsageError(
             f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
-            " pass (row['text'] for row in rows), an Arrow table or a dataset"
+            f" pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else row}"
         )
 
 
