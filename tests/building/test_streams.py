@@ -360,8 +360,10 @@ def test_another_text_is_known_from_its_first_shard(tokenizer_path, tmp_path):
     """Not when hours were spent on it."""
     tm.build(texts(600), tokenizer_path, tmp_path / "store", **OPTIONS)
     for _ in range(2):  # the second time, that shard is there
+        others = (f"else {i}" for i in range(50_000))
         with pytest.raises(MismatchError, match="another text"):
-            tm.build((f"else {i}" for i in count()), tokenizer_path, tmp_path / "store", **OPTIONS)
+            tm.build(others, tokenizer_path, tmp_path / "store", **OPTIONS)
+        assert next(others, None) is not None  # it was not read to its end
 
 
 def test_a_change_in_a_store_of_one_shard(tokenizer_path, tmp_path):
