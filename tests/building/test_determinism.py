@@ -135,6 +135,7 @@ ORDERS: dict[str, Callable[[Path], list[Path]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:given more than once")
 @pytest.mark.parametrize("order", ORDERS)
 def test_order_and_spelling_of_inputs(data, expected, plain_tokenizer, tmp_path, order):
     inputs = ORDERS[order](data)
