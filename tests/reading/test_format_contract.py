@@ -77,6 +77,34 @@ class TestCompressedJsonLines(TestJsonLines):
         path.write_bytes(pack(self.body(texts), ".gz"))
 
 
+class TestJsonArray(TestJsonLines):
+    """One array on several lines, with white space and line breaks in all places that JSON has for them."""
+
+    suffix = ".json"
+
+    def body(self, texts):
+        objects = super().body(texts).splitlines()
+        return b"\xef\xbb\xbf\n [\n" + b" ,\r\n ".join(each.replace(b', "text', b' ,\n\t"text') for each in objects) + b"\n]\n"
+
+
+class TestJsonArrayOnOneLine(TestJsonLines):
+    def body(self, texts):
+        return b"[" + b", ".join(super(TestJsonArrayOnOneLine, self).body(texts).splitlines()) + b"]"
+
+
+class TestCompressedJsonArray(TestCompressedJsonLines):
+    def body(self, texts):
+        return b"[" + b",\n".join(super().body(texts).splitlines()) + b"]"
+
+
+class TestIndentedJson(TestJsonLines):
+    """Objects one after the other, on several lines each."""
+
+    def body(self, texts):
+        objects = super().body(texts).splitlines()
+        return b"".join(b"{\n" + each[1:-1].replace(b', "text', b',\r\n  "text') + b"\n}\n" for each in objects)
+
+
 class TestParquet(FormatTests):
     suffix = ".parquet"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -272,12 +273,34 @@ def test_a_build_goes_on_without_a_broken_file(tmp_path, tokenizer_path, codec, 
         b'[ {"text": "a"} ]',
     ],
 )
-def test_a_json_array_is_not_json_lines(tmp_path, body):
-    """The file is refused as a whole, with the way out, rather than each of its lines."""
+def test_a_json_array_is_read(tmp_path, body):
     path = tmp_path / "array.json"
     path.write_bytes(body)
-    with pytest.raises(InputError, match=r"array\.json.*array.*jq"):
+    assert documents(path) == [each["text"] for each in json.loads(body)]
+
+
+@pytest.mark.parametrize("body", [b'[{"text": "a"}, {"text": "b\\"]"}]', b'{\n"text": "a"\n}\n{"text":\n"\\\\b"}'])
+def test_json_that_spans_lines_is_whole_or_an_error(tmp_path, body):
+    """Cut anywhere after its first object has begun, or with more behind its end."""
+    path = tmp_path / "spans.json"
+    for size in range(body.index(b'"') + 1, len(body)):
+        path.write_bytes(body[:size])
+        if body.startswith(b"[") or b"}" not in body[:size] or size > body.index(b"}") + 2:
+            with pytest.raises(InputError, match=r"spans\.json.*ends inside a JSON"):
+                documents(path)
+    path.write_bytes(body)
+    assert len(documents(path)) == 2
+    path.write_bytes(body + b"\n]")
+    with pytest.raises(InputError, match=r"spans\.json.*goes on"):
         documents(path)
+
+
+def test_bad_elements_of_a_json_array_are_bad_rows(tmp_path):
+    """Its other elements keep their row numbers, also after a raw line break in a string."""
+    (tmp_path / "array.json").write_text('[{"text": "a"}, {"text": 1 2}, {"text": "b\nc"},\n7, [{}], {"text": "d"}]')
+    store = tm.build(tmp_path / "array.json", "bytes", tmp_path / "store", progress="quiet", workers=0)
+    assert [store.text(i) for i in range(len(store))] == ["a", "d"]
+    assert [entry["row"] for entry in store.quarantine()] == [1, 2, 3, 4]
 
 
 # Files that are not there, or not the same any more.

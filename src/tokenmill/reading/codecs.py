@@ -122,6 +122,21 @@ def decompressed(file: SourceFile, raw: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), file.codec))
 
 
+class Continued(io.RawIOBase):
+    """The rest of a stream, after its first bytes were read."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data) + (cast(io.FileIO, self._rest).readinto(memoryview(buffer)[len(data) :]) or 0)
+
+
 class _Streams(io.RawIOBase):
     """An xz or bz2 file with all of its streams. Python's own readers take damage between two for the end of the file."""
 

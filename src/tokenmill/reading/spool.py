@@ -23,7 +23,7 @@ from tokenmill.errors import InputError, UsageError
 from tokenmill.events import Listener, SavingStream
 from tokenmill.io import disk
 from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
-from tokenmill.reading.codecs import CODECS, decompressed, reading
+from tokenmill.reading.codecs import CODECS, Continued, decompressed, reading
 from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
 from tokenmill.reading.discover import looks_like_path
 from tokenmill.reading.files import Source, SourceFile, Stream
@@ -91,7 +91,7 @@ class Spool:
         self._check_has_text(len(head), stream)
         suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
         codec = CODECS[suffix] if suffix else None
-        raw = cast(BinaryIO, io.BufferedReader(_Continued(head, stream.data), READ_BYTES))
+        raw = cast(BinaryIO, io.BufferedReader(Continued(head, stream.data), READ_BYTES))
         path = self._folder / "segment"
         whole = SourceFile(stream.name, len(head), "", source.format, codec, stream.name)
         with reading(whole):
@@ -157,22 +157,6 @@ def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[in
                 emit(SavingStream(stream=name, bytes=size))
                 next_event = size + SAVING_BYTES
     return size, digest.hexdigest()
-
-
-class _Continued(io.RawIOBase):
-    """The rest of a stream, after its first bytes were read."""
-
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
-        self._head = self._head[len(buffer) :]
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _chunks(

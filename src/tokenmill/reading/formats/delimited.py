@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, merge_skips
 from tokenmill.reading.codecs import hash_file, open_input, open_raw, open_stream, reading
@@ -32,12 +33,16 @@ class DelimitedFormat(Format):
     def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         """A function that turns blocks of records into documents, in order; None where a block gives nothing yet."""
 
+    def records(self, piece: Piece, stream: BinaryIO) -> BinaryIO:
+        """The records of a piece, given the stream of its file."""
+        return stream
+
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         delimiter = self._delimiter(source)
         # A whole file is identified by all of its bytes, a part of one by its records.
         with open_stream(piece.file, content if piece.is_whole else None, piece.start, piece.stop) as stream:
-            parse = self.parser(piece, source)
-            for raw in whole_records(stream, delimiter, piece.start, piece.stop, block_bytes, self.long_bytes()):
+            parse, records = self.parser(piece, source), self.records(piece, stream)
+            for raw in whole_records(records, delimiter, piece.start, piece.stop, block_bytes, self.long_bytes()):
                 if not piece.is_whole:
                     content.update(raw.data)
                 with content.parsing():
@@ -57,7 +62,8 @@ class DelimitedFormat(Format):
     def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
         delimiter = self._delimiter(source)
         with open_stream(file) as stream:
-            record = find_record(stream, Delimiters(delimiter), row, most_bytes + MARGIN + len(delimiter))
+            records = self.records(Piece(file), stream)
+            record = find_record(records, Delimiters(delimiter), row, most_bytes + MARGIN + len(delimiter))
         if record is None:
             return None
         return shown_row(

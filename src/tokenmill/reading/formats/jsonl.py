@@ -1,4 +1,4 @@
-"""JSON lines: a JSON object per line.
+"""JSON lines: a JSON object per line. Files of JSON whose objects span lines, such as one array, are turned into lines.
 
 The fast path passes a whole block to Arrow and then proves that the result has one document per line. A block that fails
 the proof is bisected until the bad lines stand alone. Only those are parsed one by one and reported.
@@ -6,9 +6,12 @@ the proof is bisected until the bad lines stand alone. Only those are parsed one
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +19,9 @@ import pyarrow.json as pj
 
 from tokenmill.documents import BLANK, Skip, Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import open_stream
+from tokenmill.reading.codecs import Continued, local_path, open_stream
 from tokenmill.reading.files import Piece, Source, SourceFile
-from tokenmill.reading.formats.base import Format, remedy
+from tokenmill.reading.formats.base import CutShort, Entry, Format, remedy
 from tokenmill.reading.formats.delimited import DelimitedFormat, with_blanks
 from tokenmill.reading.records import Raw
 from tokenmill.reading.template import JsonNumber, Template, as_text, dig, parse_record
@@ -30,6 +33,11 @@ LONG_ENOUGH = 1 << 10  # lines of this length, on average, are found one by one
 CAREFUL_LINES = 32  # a block with something bad in it is halved down to this many lines, which are then read one by one
 TOO_LONG = ("too large", "a line too long to be held")
 HEAD_BYTES = 1 << 20  # read to look at the first records
+START_BYTES = 1 << 12  # read to see whether objects span lines
+# One array, or objects on several lines each. A line that is a list without objects is a bad row, and not the end of the file.
+SPANS_LINES = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*[{\]]|\[[ \t\r]*(?:\n|$)|\{[ \t\r]*\n\s*["}])')
+STEPS = np.zeros(256, np.int8)  # how a byte changes the depth of brackets
+STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 
 
 class JsonlFormat(DelimitedFormat):
@@ -41,6 +49,22 @@ class JsonlFormat(DelimitedFormat):
     def long_bytes(self) -> int:
         return LONG_LINE
 
+    def records(self, piece: Piece, stream: BinaryIO) -> BinaryIO:
+        if not (piece.is_whole and piece.is_first):
+            return stream
+        head = stream.read(START_BYTES)
+        if SPANS_LINES.match(head):
+            return cast(BinaryIO, _ObjectLines(piece.file, head, stream))
+        return cast(BinaryIO, Continued(head, stream))
+
+    def entry(self, file: SourceFile, source: Source) -> Entry:
+        """Looks at the start of the file. A large remote .jsonl is taken for lines, which saves a request."""
+        if local_path(file) is not None or file.path.endswith(".json"):
+            with suppress(OSError), open_stream(file) as stream:
+                if SPANS_LINES.match(stream.read(START_BYTES)):
+                    return "head"
+        return super().entry(file, source)
+
     def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         at_start = piece.is_first
 
@@ -51,8 +75,12 @@ class JsonlFormat(DelimitedFormat):
             data = raw.data
             if at_start:
                 data = data.removeprefix(BOM)
-                _refuse_array(piece.file, data)
                 at_start = False
+                if not piece.is_whole and SPANS_LINES.match(data[:START_BYTES]):
+                    raise InputError(
+                        f"{piece.file.shown}: the objects of this JSON span lines, which is read from local files and from"
+                        " .json; rename it, copy it here, or convert it to lines with: jq -c '.[]' FILE > FILE.jsonl"
+                    )
             return jsonl_texts(data, source)
 
         return parse
@@ -74,7 +102,7 @@ class JsonlFormat(DelimitedFormat):
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with open_stream(file) as stream:
-            head = stream.read(HEAD_BYTES)
+            head = self.records(Piece(file), stream).read(HEAD_BYTES)
         for line in head.split(b"\n")[:count]:
             try:
                 record = json.loads(line)
@@ -269,14 +297,48 @@ def _encoding_fault(line: bytes, fields: tuple[str, ...]) -> str:
     return "invalid utf-8"
 
 
-def _refuse_array(file: SourceFile, data: bytes) -> None:
-    """Raise for a file that is one JSON array."""
-    data = data.lstrip()
-    if data[:2] not in (b"[", b"[\n", b"[\r", b"[{", b"[ "):
-        return
-    first_line = data.split(b"\n", 1)[0].strip()
-    if first_line == b"[" or first_line.startswith((b"[{", b"[ {")):
-        raise InputError(
-            f"{file.shown}: one JSON array, not one object per line;"
-            " convert it to lines with: jq -c '.[]' FILE > FILE.jsonl"
-        )
+class _ObjectLines(io.RawIOBase):
+    """JSON whose objects span lines, as JSON lines: the elements of one array, or objects one after the other.
+
+    Memory: a few times what is read at once. A file that ends too early, or goes on after its array, is an InputError.
+    """
+
+    def __init__(self, file: SourceFile, head: bytes, raw: BinaryIO) -> None:
+        head = head.removeprefix(BOM).lstrip()
+        self.file, self.is_array = file, head.startswith(b"[")
+        self.raw = Continued(head[self.is_array :], raw)
+        self.depth, self.is_quoted, self.is_escaped = 0, False, False  # after the last byte
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while data := self.raw.read(len(buffer)):
+            if lines := self._lines(data):
+                buffer[: len(lines)] = lines
+                return len(lines)
+        if self.is_quoted or self.depth != -self.is_array:
+            what = "array" if self.is_array else "object"
+            raise CutShort(f"{self.file.shown}: ends inside a JSON {what}; is the file cut short?")
+        return 0
+
+    def _lines(self, data: bytes) -> bytes:
+        seen = b"_" + data[1:] if self.is_escaped else data
+        seen = seen.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # without escaped quotes
+        codes, out = np.frombuffer(seen, np.uint8), np.frombuffer(data, np.uint8).copy()
+        quoted = np.bitwise_xor.accumulate(codes == ord('"')) ^ self.is_quoted
+        steps = STEPS[codes]
+        steps[quoted] = 0
+        depth = self.depth + np.cumsum(steps, dtype=np.int32)
+        beyond = np.flatnonzero(depth < 0)
+        if len(beyond) and data[beyond[0] + (self.is_array and self.depth >= 0) :].strip():
+            raise InputError(f"{self.file.shown}: the file goes on where its JSON {'array' if self.is_array else 'object'} ends")
+        between = ~quoted & (depth == 0)
+        breaks = out == ord("\n")
+        out[breaks & ~between] = ord(" ")
+        out[breaks & quoted] = 1  # as wrong in a string as a line break is, but no end of a line
+        kept = (out > ord(" ")) | ~between | (breaks & (not self.is_array))
+        if self.is_array:
+            out[between & (codes == ord(","))] = ord("\n")
+        self.depth, self.is_quoted, self.is_escaped = int(depth[-1]), bool(quoted[-1]), seen.endswith(b"\\")
+        return out[kept & (depth >= 0)].tobytes()
