@@ -149,3 +149,34 @@ def test_a_file_without_the_field_fails_alone_wherever_it_is(tmp_path, bad):
     check_fields(tm.read(tmp_path))
     with pytest.raises(UsageError, match=r"a\.jsonl"):
         check_fields(tm.read(tmp_path, text_field="nothing"))
+
+
+def test_a_parquet_footer_that_contradicts_itself(tmp_path):
+    """Each count of rows in turn is less than the others: of a column in a row group, of a row group, of the file."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"text {i}" for i in range(300)]}), path, row_group_size=100)
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    changed = 0
+    for count, fewer in ((b"\x16\xc8\x01", b"\x16\xc0\x01"), (b"\x16\xd8\x04", b"\x16\xd0\x04")):  # 100, 96; 300, 296
+        at = whole.find(count, footer)
+        while at >= 0:
+            path.write_bytes(whole[:at] + fewer + whole[at + len(count) :])
+            with pytest.raises(InputError, match=r"a\.parquet"):
+                texts_of(path)
+            changed += 1
+            at = whole.find(count, at + 1)
+    assert changed == 7
+
+
+def test_an_arrow_file_whose_footer_lacks_a_batch(tmp_path):
+    """The last batch is in the file, but the footer does not list it."""
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": [f"text {i}" for i in range(30)]})
+    write_arrow(path, table, 10)
+    write_arrow(tmp_path / "less.arrow", table.slice(0, 20), 10)
+    whole, less = path.read_bytes(), (tmp_path / "less.arrow").read_bytes()
+    starts = [len(data) - 10 - int.from_bytes(data[-10:-6], "little") for data in (whole, less)]
+    path.write_bytes(whole[: starts[0]] + less[starts[1] :])
+    with pytest.raises(InputError, match=r"a\.arrow: has 3 record batches, but its footer lists 2"):
+        texts_of(path)

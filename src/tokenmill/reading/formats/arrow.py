@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tokenmill.reading.formats.text_columns import (
 )
 
 FILE_MAGIC = b"ARROW1"
+FILE_START = 8  # bytes before the first message of a file: the magic and padding
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -125,6 +127,8 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
         reader = (pa.ipc.open_file if has_footer else pa.ipc.open_stream)(raw)
         check_columns(file, reader.schema, source)
         if has_footer:
+            if not piece.start and local_path(file) is not None:
+                _check_footer(file, reader.num_record_batches)
             stop = reader.num_record_batches if piece.stop is None else piece.stop
             batches = (reader.get_batch(i) for i in range(piece.start, stop))
         for batch in batches if has_footer else reader:
@@ -132,6 +136,18 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
             yield batch
         if not has_footer and (raw.tell() != file.size or not _has_end_mark(file)):
             raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or has no end marker")
+
+
+def _check_footer(file: SourceFile, listed: int) -> None:
+    """Raise InputError if a file has record batches that its footer does not list. Reads the headers of all batches."""
+    found = 0
+    with _arrow_input(file) as raw, suppress(StopIteration, pa.ArrowInvalid):  # other writers leave out the end marker
+        raw.seek(FILE_START)
+        messages = pa.ipc.MessageReader.open_stream(raw)
+        while True:
+            found += messages.read_next_message().type == "record batch"
+    if found > listed:
+        raise InputError(f"{file.shown}: has {found:,} record batches, but its footer lists {listed:,}: the file is damaged")
 
 
 def _has_end_mark(file: SourceFile) -> bool:

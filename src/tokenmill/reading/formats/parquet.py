@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.documents import Texts
+from tokenmill.errors import InputError
 from tokenmill.reading.codecs import expect, local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import READ_BYTES, Content
 from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
@@ -37,15 +38,20 @@ class ParquetFormat(TableFormat):
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
             groups = _groups(piece, table.metadata)
+            _check_counts(file, "the file", {table.metadata.num_rows, sum(g.num_rows for g in _all_groups(table.metadata))})
             if local_path(file) is None:
                 _expect(raw, _chunks(table, groups, fields))
             _hash_footer(content, raw)
             for group in groups:
+                rows = 0
                 for batch in _batches(
                     table, group, fields, _rows_per_block(table.metadata.row_group(group), block_bytes)
                 ):
+                    rows += batch.num_rows
                     yield from table_blocks(batch, source, block_bytes)
-                _hash_chunks(content, raw, _chunks(table, [group], fields))
+                chunks = _chunks(table, [group], fields)
+                _check_counts(file, f"row group {group}", {rows, table.metadata.row_group(group).num_rows}, chunks)
+                _hash_chunks(content, raw, chunks)
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         with open_raw(piece.file, 0, 0) as raw:
@@ -108,8 +114,11 @@ def _groups(piece: Piece, metadata: Any) -> range:
 def _row_groups(file: SourceFile) -> list[Any]:
     """The metadata of all row groups, from the footer."""
     with reading(file), open_input(file) as raw:
-        metadata = pq.read_metadata(raw)
-        return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        return _all_groups(pq.read_metadata(raw))
+
+
+def _all_groups(metadata: Any) -> list[Any]:
+    return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
 
 
 def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: int) -> Iterator[pa.RecordBatch]:
@@ -127,6 +136,14 @@ def _chunks(table: pq.ParquetFile, groups: Iterable[int], fields: tuple[str, ...
     paths = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
     wanted = [i for i, path in enumerate(paths) if any(path == name or path.startswith(name + ".") for name in fields)]
     return [table.metadata.row_group(group).column(i) for group in groups for i in wanted]
+
+
+def _check_counts(file: SourceFile, what: str, counts: set[int], chunks: Iterable[Any] = ()) -> None:
+    """Raise InputError if there is more than one count of the rows of something: documents would be lost without a word."""
+    counts |= {chunk.num_values for chunk in chunks}
+    if len(counts) > 1:
+        numbers = " and ".join(f"{count:,}" for count in sorted(counts))
+        raise InputError(f"{file.shown}: {what} has {numbers} rows: its footer contradicts itself, so the file is damaged")
 
 
 def _rows_per_block(group: Any, block_bytes: int) -> int:
