@@ -121,7 +121,9 @@ class Planned(Event):
     tokenizer: str
     vocab_size: int
     dtype: str  # of the stored ids
+    bos: str = "none"  # the id before each document
     eos: str  # the end-of-document token
+    note: str = ""  # where the ids around a document are not what one may expect of the tokenizer
     engine: str  # name and version
     proof: str  # how the engine was checked against the reference
     workers: str  # the executor, in words
@@ -288,6 +290,7 @@ class Finished(Event):
     tokens: int
     quarantined: dict[str, int]  # documents left out, by reason
     failed_files: int
+    doubts: list[str] = field(default_factory=list)  # what looks wrong about the input, with the likely cause
     special_documents: int  # documents whose text holds a special token
     special_tokens: str  # what special tokens in the text became: "parse", "text" or "error"
     by_reference: int  # documents that the engine has left to the reference tokenizer in this run

@@ -27,7 +27,15 @@ from tokenmill.building.plan import groups, task_of
 from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.building.task_context import CrashHistory
 from tokenmill.cli import main
-from tokenmill.errors import BuildError, DocumentError, LockedError, MismatchError, TokenizerError, UsageError
+from tokenmill.errors import (
+    BuildError,
+    DocumentError,
+    InputError,
+    LockedError,
+    MismatchError,
+    TokenizerError,
+    UsageError,
+)
 from tokenmill.events import Event
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
@@ -527,17 +535,13 @@ def test_a_file_that_fails_late_leaves_no_trace(tokenizer_path, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_every_file_fails(tokenizer_path, tmp_path, workers):
-    """A store of nothing, that names every file; the next build makes it whole."""
+    """An error with the first reason, and no store; the next build makes it whole."""
     wholes = {}
     for name in ("a", "b"):
         path = tmp_path / f"{name}.jsonl.gz"
         wholes[path] = truncate_gz(path, prose(1, 500))
-    store = build(tuple(wholes), tokenizer_path, tmp_path / "store", workers=workers)
-    assert len(store) == 0
-    assert not store.complete
-    assert {entry["file"] for entry in store.failed} == set(map(str, wholes))
-    with pytest.warns(UserWarning, match="2 input files failed"):
-        tm.open(tmp_path / "store")
+    with pytest.raises(InputError, match=r"no document in .*b\.jsonl\.gz, so no store is published: .*a\.jsonl\.gz"):
+        build(tuple(wholes), tokenizer_path, tmp_path / "store", workers=workers)
     for path, whole in wholes.items():
         path.write_bytes(whole)
     mended = build(tuple(wholes), tokenizer_path, tmp_path / "store", workers=workers)
@@ -702,11 +706,26 @@ def test_no_source_at_all(tokenizer_path, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_corpus_of_empty_files(tokenizer_path, tmp_path, workers):
-    """Files with no row in them make a store of no documents, which is complete."""
+    """Files with no row in them are an error, and change nothing about a store that is there."""
     for name in ("a.jsonl", "b.jsonl", "c.csv"):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_text("text\n" if name.endswith("csv") else "")
-    store = build(tmp_path / "in", tokenizer_path, tmp_path / "store", workers=workers)
+    for earlier in ("", '{"text": "a"}\n'):
+        if earlier:
+            (tmp_path / "in" / "a.jsonl").write_text(earlier)
+            before = build(tmp_path / "in", tokenizer_path, tmp_path / "store", workers=workers).fingerprint
+            (tmp_path / "in" / "a.jsonl").write_text("")
+        with pytest.raises(InputError, match=r"no document in .*: the input is empty or blank"):
+            build(tmp_path / "in", tokenizer_path, tmp_path / "store", workers=workers)
+    assert tm.open(tmp_path / "store").fingerprint == before
+    assert tm.open(tmp_path / "store").verify() == []
+
+
+def test_an_empty_iterable(tokenizer_path, tmp_path):
+    """No text in memory is no store; a trial that a limit stops before its first document is one."""
+    with pytest.raises(InputError, match="empty"):
+        build([], tokenizer_path, tmp_path / "store")
+    store = build(["a text"], tokenizer_path, tmp_path / "store", max_tokens=1)
     assert (len(store), store.num_tokens, store.complete) == (0, 0, True)
     assert tm.open(tmp_path / "store").verify() == []
     assert list(store) == []
@@ -809,7 +828,7 @@ def test_the_log_goes_on(jsonl, tokenizer_path, tmp_path):
 def test_an_error_is_in_the_log(jsonl, tokenizer_path, tmp_path):
     """A build that stops says why, in the log."""
     path = jsonl(["a"])
-    path.write_text('{"text": 1}\n')
+    path.write_text('{"text": "a"}\n{"text": 1}\n')
     with pytest.raises(DocumentError):
         build(path, tokenizer_path, tmp_path / "store", on_error="raise")
     last = list(read_lines(tmp_path / "store/events.jsonl"))[-1]

@@ -266,7 +266,7 @@ def test_a_repair_keeps_what_failed(ask, tmp_path, shard_bytes, capsys):
     data = tmp_path / "data"
     for name in "ac":
         write_jsonl(data / f"{name}.jsonl", lines(name))
-    (data / "b.jsonl").write_text("[\n{}]\n")
+    (data / "b.jsonl").write_text("[\n{}\n")
     store = ask(left_alone(data), shard_bytes=shard_bytes)
     failed, right = store.failed, ids_of(store)
     assert [entry["file"] for entry in failed] == [str(data / "b.jsonl")]

@@ -396,14 +396,14 @@ def test_the_terminal_tells_the_story(capsys, mode):
         return
     plan = [
         "1.0 kB in 3 files -> 10 shards\n",
-        "tokenizer gpt2 (50,257 ids as uint16, eos <|endoftext|>)\n",
+        "tokenizer gpt2 (50,257 ids as uint16, bos none, eos <|endoftext|>)\n",
         "engine gigatoken 1.0: proved; 2 workers of at most 1.0 GB\n",
         "4 of 10 shards already done",
     ]
     if mode == "verbose":
         plan = [
             "plan: 3 files of 1.0 kB; 10 shards: 4 reused, 1 of them from other stores, and 6 tasks to do\n",
-            "tokenizer: gpt2, 50,257 ids as uint16, eos <|endoftext|>\n",
+            "tokenizer: gpt2, 50,257 ids as uint16, bos none, eos <|endoftext|>\n",
             "engine: gigatoken 1.0: proved\n",
             "workers: 2 workers of at most 1.0 GB\n",
             "50 tokens, 1 quarantined; seconds: read 0.50, parse 0.25, encode 1.00, write 0.12, sync 0.06; process 7\n",

@@ -84,12 +84,16 @@ class TestJsonArray(TestJsonLines):
 
     def body(self, texts):
         objects = super().body(texts).splitlines()
-        return b"\xef\xbb\xbf\n [\n" + b" ,\r\n ".join(each.replace(b', "text', b' ,\n\t"text') for each in objects) + b"\n]\n"
+        return (
+            b"\xef\xbb\xbf\n [\n"
+            + b" ,\r\n ".join(each.replace(b', "text', b' ,\n\t"text') for each in objects)
+            + b"\n]\n"
+        )
 
 
 class TestJsonArrayOnOneLine(TestJsonLines):
     def body(self, texts):
-        return b"[" + b", ".join(super(TestJsonArrayOnOneLine, self).body(texts).splitlines()) + b"]"
+        return b"[" + b", ".join(super().body(texts).splitlines()) + b"]"
 
 
 class TestCompressedJsonArray(TestCompressedJsonLines):

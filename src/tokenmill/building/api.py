@@ -57,7 +57,10 @@ def build(source: Any, arguments: BuildArguments) -> Store:
         warnings.warn(
             f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}", stacklevel=3
         )
-    return cast(Store, store)  # None only of a slice
+    if store is not None:  # as of a slice
+        for doubt in store.manifest.source.get("doubts", ()):
+            warnings.warn(f"{store.name}: {doubt}", stacklevel=3)
+    return cast(Store, store)
 
 
 def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool = True) -> Store | None:

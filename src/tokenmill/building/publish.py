@@ -15,8 +15,9 @@ import xxhash
 
 from tokenmill.documents import BLANK
 from tokenmill.encoding.engines import engine_version
-from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import BuildError, StoreError
+from tokenmill.encoding.tokenizer import Tokenizer, differs_around
+from tokenmill.errors import BuildError, InputError, StoreError
+from tokenmill.formatting import first_names, some
 from tokenmill.io import disk
 from tokenmill.io.atomic import (
     TEMPORARY_SUFFIX,
@@ -27,12 +28,15 @@ from tokenmill.io.atomic import (
     writing,
 )
 from tokenmill.option_types import option_name
+from tokenmill.reading import Source
+from tokenmill.reading.pieces import texts_in_doubt, with_likely_cause
 from tokenmill.store.columns import shard_of_file
-from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint, trial_of
 from tokenmill.store.shard import content_digest, has_columns, sealed
 from tokenmill.store.side_files import NEXT, QUARANTINE, settle
 from tokenmill.store.sources import SOURCES, RowCounter, Sources
 
+LOST_SHARE, LOST_ROWS = 0.03, 5  # of documents left out, from which on it is told; of very few documents, a quarter
 _TEMPORARY_FILE = re.compile(
     rf"(manifest\.json|(sources\.json|quarantine\.jsonl)(\.next)?|events\.jsonl|tokenizer/.+|listing|seen){TEMPORARY_SUFFIX}"
 )
@@ -52,12 +56,17 @@ class ShardEntry:
 
 
 def publish(
-    folder: Path, manifest: Manifest, entries: Iterable[ShardEntry], failed: list[dict[str, str]] | None = None
+    folder: Path,
+    manifest: Manifest,
+    entries: Iterable[ShardEntry],
+    failed: list[dict[str, str]] | None = None,
+    source: Source | None = None,
 ) -> Manifest:
     """Complete the manifest with the shards of `entries`, in this order, and replace the one in `folder`.
 
     The shards are in `folder`/shards already. `manifest` has the options, source, tokenizer, columns and tokenizer files;
-    `failed` lists the input files that are missing. Afterwards shards that the manifest does not name are removed.
+    `failed` lists the input files that are missing. Afterwards shards that the manifest does not name are removed. With the
+    `source`, what is doubtful about it is noted in the manifest, and an empty store is an InputError instead.
     """
     if (in_place := published_manifest(folder)) is not None:
         settle(folder, in_place)  # an earlier publication may have been interrupted
@@ -81,11 +90,14 @@ def publish(
             manifest.special_documents += receipt.get("special_documents", 0)
             files_of_shards.append(entry.files)
             for name, piece in zip(entry.files, receipt["pieces"], strict=True):
-                quarantine.add(name, counter.add(name, piece["rows"]), piece.get("skips", ()))
+                quarantine.add(name, counter.add(name, piece["rows"]), piece)
     manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
     manifest.quarantined = dict(sorted(quarantine.reasons.items()))
     manifest.failed = failed or []
     manifest.complete = not manifest.failed
+    if source is not None:
+        doubts = _doubts(manifest, quarantine, source)
+        manifest.source |= {"doubts": doubts} if doubts else {}
     sources = sources_of(files_of_shards).as_bytes()
     write_atomically(folder / (SOURCES + NEXT), sources)
     manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}
@@ -110,6 +122,9 @@ class _Quarantine:
     def __init__(self, path: Path) -> None:
         self.path, self.beside = path, temporary_path(path)
         self.reasons: Counter[str] = Counter()
+        self.by_file: Counter[str] = Counter()
+        self.why: dict[str, str] = {}  # the first of each file
+        self.good: set[str] = set()  # the files with documents
 
     def __enter__(self) -> _Quarantine:
         self.hash = xxhash.xxh3_128()
@@ -117,12 +132,16 @@ class _Quarantine:
             self.out = disk.open_to_write(self.beside)
         return self
 
-    def add(self, file: str, first_row: int, skips: Iterable[tuple[int, int, str, str]]) -> None:
+    def add(self, file: str, first_row: int, piece: dict[str, Any]) -> None:
         """Add the skips of a piece that begins at `first_row` of its file. Blank documents are not listed."""
-        for row, count, reason, detail in skips:
+        if piece["documents"]:
+            self.good.add(file)
+        for row, count, reason, detail in piece.get("skips", ()):
             if reason == BLANK:
                 continue
             self.reasons[reason] += count
+            self.by_file[file] += count
+            self.why.setdefault(file, f"{reason} ({detail})" if detail else reason)
             for i in range(count):
                 line: dict[str, Any] = {"file": file, "row": first_row + row + i, "reason": reason}
                 self._write(canonical(line | ({"detail": detail} if detail else {})) + b"\n")
@@ -145,6 +164,27 @@ class _Quarantine:
         self.digest = self.hash.hexdigest()
 
 
+def _doubts(manifest: Manifest, quarantine: _Quarantine, source: Source) -> list[str]:
+    """What the user must be told about the input. Raises InputError if no document is left. Opens a few files."""
+    doubts, lost = [], quarantine.reasons.total()
+    total = manifest.documents + lost
+    empty = [name for name in quarantine.by_file if name not in quarantine.good]
+    is_much = lost > LOST_SHARE * total and (lost >= LOST_ROWS or 4 * lost >= total)
+    if is_much or empty:
+        file = max(quarantine.by_file if is_much else empty, key=lambda name: quarantine.by_file[name])
+        all_of = f", all of {some(len(empty), 'file')}" if empty else ""
+        why = with_likely_cause(f"{file}: {quarantine.why[file]}", file, source)
+        doubts.append(f"{lost:,} of {some(total, 'document')} ({100 * lost / total:.3g}%) left out{all_of}; {why}")
+    if manifest.documents and not manifest.text_bytes:
+        doubts.append(f"no text: all of {some(manifest.documents, 'document')} are empty")
+    doubts += texts_in_doubt(source, quarantine.by_file)
+    if not manifest.documents and (lost or manifest.failed or not trial_of(manifest.options)):
+        doubts += [with_likely_cause(entry["error"], entry["file"], source) for entry in manifest.failed[:1]]
+        why = "; ".join(doubts) or "the input is empty or blank"
+        raise InputError(f"no document in {first_names(source.inputs)}, so no store is published: {why}")
+    return doubts
+
+
 def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> dict[str, Any]:
     """What a manifest says about the tokenizer."""
     return {
@@ -160,6 +200,7 @@ def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> d
         "bos_id": bos,
         "eos_token": tokenizer.token_name(eos),
         "bos_token": tokenizer.token_name(bos),
+        **({"note": note} if (note := differs_around(tokenizer, bos, eos)) else {}),
     }
 
 

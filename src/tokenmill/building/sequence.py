@@ -32,8 +32,8 @@ from tokenmill.building.task_rows import locate
 from tokenmill.child_process import end_idle_children
 from tokenmill.documents import BLANK
 from tokenmill.encoding.selection.proof import refuse
-from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import BuildError, DifferenceError, StoreError
+from tokenmill.encoding.tokenizer import Tokenizer, differs_around
+from tokenmill.errors import BuildError, DifferenceError, InputError, StoreError
 from tokenmill.events import Explained, FileFailed, Finished, Listener, Planned, SliceDone, Started, UpToDate
 from tokenmill.io import disk
 from tokenmill.io.atomic import naming_files, writing
@@ -224,7 +224,11 @@ def _carry_out(
         )
     _add_untried_failures(plan, results, emit)
     failed = results.failed_files()
-    manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed)
+    try:
+        manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed, plan.source)
+    except InputError:  # nothing is kept of an empty store, so that the next build may have other options
+        _discard_results(plan)
+        raise
     seconds = time.monotonic() - began
     new_bytes = _new_bytes(plan) + (streams.nbytes if streams is not None else 0)
     record_speed(tokenizer, new_bytes, seconds - setup_seconds)
@@ -402,7 +406,9 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
         tokenizer=tokenizer.name,
         vocab_size=tokenizer.vocab_size,
         dtype=tokenizer.dtype.name,
+        bos=tokenizer.describe(plan.options["bos"]),
         eos=tokenizer.describe(plan.options["eos"]),
+        note=differs_around(tokenizer, plan.options["bos"], plan.options["eos"]),
         engine=f"{tokenizer.engine} {tokenizer.engine_version}",
         proof=tokenizer.proof,
         workers=executor.describe(),
@@ -419,6 +425,7 @@ def _finished_event(plan: BuildPlan, manifest: Manifest, results: Results) -> Fi
         tokens=manifest.tokens,
         quarantined=manifest.quarantined,
         failed_files=len(manifest.failed),
+        doubts=manifest.source.get("doubts", []),
         special_documents=manifest.special_documents,
         special_tokens=plan.tokenizer.definition.special_tokens,
         by_reference=results.by_reference,

@@ -138,7 +138,8 @@ def _planned(event: events.Planned) -> str:
         then = "" if event.streams else ", of which a trial reads the first"
     lines = [
         f"{_input(event, f'{human(event.source_bytes)} in {files}')}{then}",
-        f"tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, eos {event.eos})",
+        f"tokenizer {event.tokenizer} ({event.vocab_size:,} ids as {event.dtype}, bos {event.bos}, eos {event.eos})",
+        *([f"note: {event.note}"] if event.note else []),
         f"engine {event.engine}: {in_short(event.proof)}; {event.workers}",
     ]
     if event.ignored:
@@ -176,7 +177,8 @@ def _planned_in_full(event: events.Planned) -> str:
     lines = [
         f"plan: {_input(event, f'{files} of {human(event.source_bytes)}')}; {shards}",
         *([_ignored(event)] if event.ignored else []),
-        f"tokenizer: {event.tokenizer}, {event.vocab_size:,} ids as {event.dtype}, eos {event.eos}",
+        f"tokenizer: {event.tokenizer}, {event.vocab_size:,} ids as {event.dtype}, bos {event.bos}, eos {event.eos}",
+        *([f"note: {event.note}"] if event.note else []),
         f"engine: {event.engine}: {event.proof}",
         f"workers: {event.workers}",
     ]
@@ -229,6 +231,7 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
     ]
     if not event.documents:
         lines.append("the store is empty: the input has no document, or a limit is smaller than the first one")
+    lines += [f"warning: {doubt}" for doubt in event.doubts]
     if event.special_documents:
         became = "their ids" if event.special_tokens == "parse" else "ordinary text"
         lines.append(

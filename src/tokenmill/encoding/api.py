@@ -17,7 +17,7 @@ from tokenmill.errors import UsageError
 from tokenmill.option_calls import suggests
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
-VERSION = 3  # of what is cached
+VERSION = 4  # of what is cached
 # Usual names of the tokens that end and start a document, for a tokenizer.json without a configuration.
 _USUAL_NAMES = {
     "eos": (
@@ -84,6 +84,7 @@ def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
         engine,
         found.live,
         facts["differs_by_line"],
+        facts["begins"],
     )
 
 

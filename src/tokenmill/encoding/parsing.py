@@ -11,10 +11,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tokenmill.child_process import ChildDied, Children, Message, serve
+from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import make_engine, make_reference
 from tokenmill.encoding.engines.base import Vocabulary
 from tokenmill.encoding.resolve import TokenizerFiles, define
-from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names, tokens_of
+from tokenmill.encoding.resolve.objects import CONFIG
+from tokenmill.encoding.tokenizer_json import differs_by_line, produced_names, special_names, steps, tokens_of
 from tokenmill.errors import TokenizerError
 
 _children = Children("tokenmill.encoding.parsing")
@@ -66,8 +68,20 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         "fingerprint": definition.fingerprint,
         **asdict(vocabulary),
         "produced_names": sorted(produced),
+        "begins": _begins(found, definition),
         "differs_by_line": definition.reference == "tokenizers" and differs_by_line(parsed),
     }
+
+
+def _begins(found: TokenizerFiles, definition: Definition) -> str:
+    """The token that the tokenizer itself puts before a text, which an effective tokenizer.json does not say; "" if none."""
+    if json.loads(definition.files.get(CONFIG, b"{}")).get("add_bos_token"):
+        return definition.special.get("bos", "")
+    for step in steps(json.loads(found.files.get("tokenizer.json", b"{}")).get("post_processor"), "processors"):
+        first = step["single"][0] if step.get("single") else {}
+        if name := first.get("SpecialToken", {}).get("id") or step.get("cls", [""])[0]:
+            return str(name)
+    return ""
 
 
 if __name__ == "__main__":

@@ -18,12 +18,16 @@ from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, l
 from tokenmill.encoding.tokenizer_json import tokens_of
 from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.formatting import first_names
+from tokenmill.option_types import option_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
+
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eot|>", "<end_of_turn>", "<|end|>")  # eos of tokenizers for chats
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # what their base models end a document with
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Tokenizer:
     wanted: str = "auto"  # the engine that was asked for
     live: Any = field(default=None, compare=False)  # the object it came from, if that is a slow one of transformers
     differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
+    begins: str = ""  # the token that it puts before a text by itself, where `bos` is what a build puts there
 
     def __repr__(self) -> str:
         wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
@@ -261,6 +266,17 @@ class Tokenizer:
     @cached_property
     def _encoder(self) -> Encoder:
         return self.for_corpus(0).encoder()
+
+
+def differs_around(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> str:
+    """Where the ids around a document are not those one may expect of the tokenizer, with the remedy; "" if nowhere."""
+    notes, begins = [], tokenizer.begins
+    if bos is None and begins in tokenizer.added:
+        notes.append(f"the tokenizer itself begins a text with {begins}: {option_name('bos', begins)}")
+    name, ends = tokenizer.token_name(eos), [each for each in ENDS if each in tokenizer.added]
+    if name in TURN_ENDS and ends:
+        notes.append(f"{name} ends a turn of a chat, and {ends[0]} ends a text: {option_name('eos', ends[0])}")
+    return "; ".join(notes)
 
 
 def _holds_documents(ids: Any) -> bool:

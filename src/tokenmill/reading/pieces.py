@@ -1,18 +1,35 @@
-"""Reading files of any format: split into pieces, read or hash a piece, check the chosen fields."""
+"""Reading files of any format: split into pieces, read or hash a piece, check the chosen fields, say what a file may be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+import re
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, groupby
 
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError, UsageError
+from tokenmill.option_types import option_name
+from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
 from tokenmill.reading.formats import get_format, text_weight
+from tokenmill.reading.utf8 import whole_characters
 
 REMOTE_BATCH = 512  # files whose footers are fetched together
 FILES_CHECKED = 5  # for the chosen fields, before a build
+TEXTS_CHECKED = 20  # whether they are text, after a build
+HEAD_BYTES = 1 << 14
+STARTS = {
+    rb"\0{64}|\0+$": "holds only zeros (NUL bytes): was a copy or a download cut off?",
+    rb"\xff\xfe\0\0|\0\0\xfe\xff|([^\0]\0{3}){4}|(\0{3}[^\0]){4}": "is UTF-32 text: iconv -f UTF-32 -t UTF-8 converts it",
+    rb"\xff\xfe|\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "is UTF-16 text: iconv -f UTF-16 -t UTF-8 converts it",
+    rb"version https://git-lfs": "is a Git LFS pointer, not the file itself: fetch it with git lfs pull",
+    rb"PAR1": f"is a Parquet file: pass {option_name('format', 'parquet')}",
+    rb"ARROW1": f"is an Arrow file: pass {option_name('format', 'arrow')}",
+    rb"\x1f\x8b|\x28\xb5\x2f\xfd|BZh|\xfd7zXZ": "is compressed: let its name end in .gz, .zst, .bz2 or .xz",
+    rb"PK\x03\x04": "is a zip archive: unpack it",
+}
 
 
 def read_piece(
@@ -94,15 +111,53 @@ def check_fields(source: Source) -> None:
 
     If one of them has the fields, those that do not fail one by one when they are read.
     """
-    complaints = []
+    complaints: list[str] = []
     for file in source.files:
         format = get_format(file.format)
         if file.size and format.has_fields:
             complaint = format.check_fields(file, source)
             if not complaint:
                 return
-            complaints.append(complaint)
+            complaints.append(complaint if complaints else with_likely_cause(complaint, file.shown, source))
             if len(complaints) == FILES_CHECKED:
                 break
     if complaints:
         raise UsageError(complaints[0])
+
+
+def with_likely_cause(message: str, name: str, source: Source) -> str:
+    """A message about a file that gave few documents or none, with what it probably is, and the remedy."""
+    for file in source.files:
+        if file.shown == name:
+            what = _what_it_is(file)
+            if not what and "missing field" in message:
+                names = chain.from_iterable(get_format(file.format).first_records(file, 100))
+                what = f"its first records have {', '.join(dict.fromkeys(names))}"
+            return f"{message}; {what}" if what else message
+    return message
+
+
+def texts_in_doubt(source: Source, known: Container[str]) -> list[str]:
+    """What the first of some text files is that are no text, though they are read as such; `known` ones are left out."""
+    texts = [file for file in source.files if not get_format(file.format).has_fields and file.shown not in known]
+    found = (f"{file.shown}: {_what_it_is(file)}" for file in texts[:: len(texts) // TEXTS_CHECKED + 1])
+    return [doubt for doubt in found if not doubt.endswith(": ")][:1]
+
+
+def _what_it_is(file: SourceFile) -> str:
+    """What a file probably is, judged by its start; "" if that is what it should be, or cannot be read."""
+    with suppress(OSError), open_stream(file) as stream:
+        head = stream.read(HEAD_BYTES)
+        for start, words in STARTS.items():
+            if head and re.match(start, head):
+                return f"it {words}"
+        if b"\0" in head:
+            return "it has NUL bytes: is it binary data, or in another encoding than UTF-8?"
+        try:
+            head[: whole_characters(head) if len(head) == HEAD_BYTES else None].decode()
+        except UnicodeDecodeError:
+            return "it is not UTF-8 but perhaps Latin-1 or Windows-1252: iconv -f LATIN1 -t UTF-8 converts it"
+        if file.format == "jsonl" and head.lstrip()[:1] not in (b"", b"[", b"{"):
+            what = "a web page (HTML)" if head.lstrip().startswith(b"<") else "not JSON"
+            return f"it is {what}; {option_name('format')} takes it for csv, lines or text"
+    return ""

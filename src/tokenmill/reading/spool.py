@@ -12,7 +12,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -27,7 +28,8 @@ from tokenmill.reading.codecs import CODECS, Continued, decompressed, reading
 from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
 from tokenmill.reading.discover import looks_like_path
 from tokenmill.reading.files import Source, SourceFile, Stream
-from tokenmill.reading.formats import get_format
+from tokenmill.reading.formats.base import remedy
+from tokenmill.reading.pieces import check_fields
 from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
 
 CHUNK_ROWS = 1 << 14
@@ -105,8 +107,8 @@ class Spool:
             with reading(whole):
                 written = cutter.write(path, self._segment_bytes, self._wanted())
             file = SourceFile(str(path), written.nbytes, written.digest, source.format, None, stream.name, row)
-            if row == 0:
-                _check_fields(file, source)
+            if row == 0:  # if it has none of the chosen fields, neither have the others, to the end of the stream
+                check_fields(replace(source, files=(file,)))
             yield Segment(file)
             row += written.rows
 
@@ -138,12 +140,6 @@ def _cutter(whole: SourceFile, source: Source, head: bytes, raw: BinaryIO) -> Cu
     if finder is None:
         return None
     return Cutter(decompressed(whole, raw), finder, has_header=source.format in FIELD_MARKS)
-
-
-def _check_fields(first: SourceFile, source: Source) -> None:
-    """Raise UsageError if the first segment has none of the chosen fields: neither would the others, to the end of the stream."""
-    if complaint := get_format(first.format).check_fields(first, source):
-        raise UsageError(complaint)
 
 
 def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:
@@ -266,9 +262,8 @@ def _needed_columns(table: pa.Table, source: Source) -> pa.Table:
     names = [name if name in table.schema.names else name.split(".")[0] for name in source.fields]
     missing = [name for name in names if name not in table.schema.names]
     if missing:
-        raise UsageError(
-            f"no column {missing[0]!r}; it has {', '.join(table.schema.names)}. Choose with text_field=..."
-        )
+        names = table.schema.names
+        raise UsageError(f"no column {missing[0]!r}; it has {', '.join(names)}. {remedy(source, names)}")
     return table.select(list(dict.fromkeys(names)))
 
 

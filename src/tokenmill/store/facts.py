@@ -165,6 +165,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("store", facts["path"] + _state(facts)),
         ("documents", documents),
         ("", reasons and f"quarantined: {reasons} (quarantine.jsonl)"),
+        *(("warning", doubt) for doubt in source.get("doubts", ())),
         ("trial", trial and f"not the whole corpus: {trial}"),
         ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {some(facts['shards'], 'shard')}"),
         ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
@@ -176,6 +177,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("splits", ", ".join(f"{name} ({some(count, 'file')})" for name, count in facts.get("splits", {}).items())),
         ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
+        ("", tokenizer.get("note", "")),
         (
             "special",
             f"{some(facts['special_documents'], 'document')} {hold} special tokens, encoded as {special}"

@@ -127,8 +127,9 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
         reader = (pa.ipc.open_file if has_footer else pa.ipc.open_stream)(raw)
         check_columns(file, reader.schema, source)
         if has_footer:
-            if not piece.start and local_path(file) is not None:
-                _check_footer(file, reader.num_record_batches)
+            listed = reader.num_record_batches
+            if not piece.start and local_path(file) is not None and (count := _num_batches_in(file)) > listed:
+                raise InputError(f"{file.shown}: damaged: its footer lists {listed:,} of {count:,} record batches")
             stop = reader.num_record_batches if piece.stop is None else piece.stop
             batches = (reader.get_batch(i) for i in range(piece.start, stop))
         for batch in batches if has_footer else reader:
@@ -138,16 +139,15 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
             raise InputError(f"{file.shown}: the Arrow stream ends before the file does, or has no end marker")
 
 
-def _check_footer(file: SourceFile, listed: int) -> None:
-    """Raise InputError if a file has record batches that its footer does not list. Reads the headers of all batches."""
+def _num_batches_in(file: SourceFile) -> int:
+    """The record batches of a local file, whether its footer lists them or not. Reads their headers."""
     found = 0
     with _arrow_input(file) as raw, suppress(StopIteration, pa.ArrowInvalid):  # other writers leave out the end marker
         raw.seek(FILE_START)
         messages = pa.ipc.MessageReader.open_stream(raw)
         while True:
             found += messages.read_next_message().type == "record batch"
-    if found > listed:
-        raise InputError(f"{file.shown}: has {found:,} record batches, but its footer lists {listed:,}: the file is damaged")
+    return found
 
 
 def _has_end_mark(file: SourceFile) -> bool:

@@ -7,7 +7,7 @@ A new format is one module that implements `Format`, one line in `tokenmill.read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +18,10 @@ from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 
 REQUESTS_AT_ONCE = 32
+# Usual names of the fields of instructions, and of chats, whose text is in more than one field.
+ASKED = ("instruction", "prompt", "question", "query", "input")
+ANSWERS = ("output", "completion", "response", "answer")
+CHATS = {"messages", "conversations", "conversation"}
 Entry = Literal["records", "document", "parts", "head"]
 
 
@@ -133,10 +137,16 @@ class Format(ABC):
         return Content([file.format, file.codec, file.name, piece.is_first, size, bool(source.template), option])
 
 
-def remedy(source: Source) -> str:
-    """What to do about a field that is not there, for messages."""
+def remedy(source: Source, names: Iterable[str]) -> str:
+    """What to do about a field that is not there or holds no text, for messages. `names` are the fields there are."""
     if source.template:
         return f"Correct {option_name('template')}"
+    asked, answer = ([name for name in usual if name in names] for usual in (ASKED, ANSWERS))
+    if asked and answer:
+        template = "\n".join(f"{{{name}}}" for name in asked + answer[:1])
+        return f"For all of it pass {option_name('template', template)}"
+    if chat := CHATS.intersection(names):
+        return f"{chat.pop()!r} holds chats: write each as one text first, as the chat template of a tokenizer does"
     other = "files that differ in this can be sources of one recipe, each with its own text_field"
     return f"Choose with {option_name('text_field')}; {other}"
 

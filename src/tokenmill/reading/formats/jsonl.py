@@ -6,7 +6,6 @@ the proof is bisected until the bad lines stand alone. Only those are parsed one
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -53,13 +52,12 @@ class JsonlFormat(DelimitedFormat):
         if not (piece.is_whole and piece.is_first):
             return stream
         head = stream.read(START_BYTES)
-        if SPANS_LINES.match(head):
-            return cast(BinaryIO, _ObjectLines(piece.file, head, stream))
-        return cast(BinaryIO, Continued(head, stream))
+        is_spanning = SPANS_LINES.match(head)
+        return cast(BinaryIO, _ObjectLines(piece.file, head, stream) if is_spanning else Continued(head, stream))
 
     def entry(self, file: SourceFile, source: Source) -> Entry:
-        """Looks at the start of the file. A large remote .jsonl is taken for lines, which saves a request."""
-        if local_path(file) is not None or file.path.endswith(".json"):
+        """Looks at the start of a local file; a large remote one must have an object per line, which saves a request."""
+        if local_path(file) is not None:
             with suppress(OSError), open_stream(file) as stream:
                 if SPANS_LINES.match(stream.read(START_BYTES)):
                     return "head"
@@ -77,28 +75,33 @@ class JsonlFormat(DelimitedFormat):
                 data = data.removeprefix(BOM)
                 at_start = False
                 if not piece.is_whole and SPANS_LINES.match(data[:START_BYTES]):
-                    raise InputError(
-                        f"{piece.file.shown}: the objects of this JSON span lines, which is read from local files and from"
-                        " .json; rename it, copy it here, or convert it to lines with: jq -c '.[]' FILE > FILE.jsonl"
-                    )
+                    raise InputError(f"{piece.file.shown}: a large file of objects that span lines must be local")
             return jsonl_texts(data, source)
 
         return parse
 
     def check_fields(self, file: SourceFile, source: Source) -> str | None:
-        names: dict[str, None] = {}
+        names: dict[str, Any] = {}
+        text = (str, int, float, type(None)) if source.template else (str, type(None))  # null may be text elsewhere
         try:
             for record in self.first_records(file, 100):
-                if all(dig(record, name)[0] for name in source.fields):
+                found = [dig(record, name) for name in source.fields]
+                if all(is_there and isinstance(value, text) for is_there, value in found):
                     return None
-                names |= dict.fromkeys(record)
+                names |= record
         except InputError:
             return None
         if not names:
             return None
         missing = [repr(name) for name in source.fields if name not in names]
-        what = f"the first records have no field {', '.join(missing)}" if missing else "no record has all of the fields"
-        return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source)}"
+        values = {name: dig(names, name)[1] for name in source.fields}
+        kinds = ", ".join(
+            f"{name!r} is of type {_kind(each)}" for name, each in values.items() if not isinstance(each, text)
+        )
+        what = f"no text in the first records: {kinds}" if kinds else "no record has all of the fields"
+        if missing:
+            what = f"the first records have no field {', '.join(missing)}"
+        return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source, names)}"
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with open_stream(file) as stream:
@@ -297,7 +300,7 @@ def _encoding_fault(line: bytes, fields: tuple[str, ...]) -> str:
     return "invalid utf-8"
 
 
-class _ObjectLines(io.RawIOBase):
+class _ObjectLines(Continued):
     """JSON whose objects span lines, as JSON lines: the elements of one array, or objects one after the other.
 
     Memory: a few times what is read at once. A file that ends too early, or goes on after its array, is an InputError.
@@ -306,20 +309,17 @@ class _ObjectLines(io.RawIOBase):
     def __init__(self, file: SourceFile, head: bytes, raw: BinaryIO) -> None:
         head = head.removeprefix(BOM).lstrip()
         self.file, self.is_array = file, head.startswith(b"[")
-        self.raw = Continued(head[self.is_array :], raw)
+        self.what = "array" if self.is_array else "object"
+        super().__init__(head[self.is_array :], raw)
         self.depth, self.is_quoted, self.is_escaped = 0, False, False  # after the last byte
 
-    def readable(self) -> bool:
-        return True
-
     def readinto(self, buffer: Any) -> int:
-        while data := self.raw.read(len(buffer)):
-            if lines := self._lines(data):
+        while count := super().readinto(buffer):
+            if lines := self._lines(bytes(memoryview(buffer)[:count])):
                 buffer[: len(lines)] = lines
                 return len(lines)
         if self.is_quoted or self.depth != -self.is_array:
-            what = "array" if self.is_array else "object"
-            raise CutShort(f"{self.file.shown}: ends inside a JSON {what}; is the file cut short?")
+            raise CutShort(f"{self.file.shown}: ends inside a JSON {self.what}; is the file cut short?")
         return 0
 
     def _lines(self, data: bytes) -> bytes:
@@ -332,7 +332,7 @@ class _ObjectLines(io.RawIOBase):
         depth = self.depth + np.cumsum(steps, dtype=np.int32)
         beyond = np.flatnonzero(depth < 0)
         if len(beyond) and data[beyond[0] + (self.is_array and self.depth >= 0) :].strip():
-            raise InputError(f"{self.file.shown}: the file goes on where its JSON {'array' if self.is_array else 'object'} ends")
+            raise InputError(f"{self.file.shown}: the file goes on where its JSON {self.what} ends")
         between = ~quoted & (depth == 0)
         breaks = out == ord("\n")
         out[breaks & ~between] = ord(" ")
@@ -341,4 +341,4 @@ class _ObjectLines(io.RawIOBase):
         if self.is_array:
             out[between & (codes == ord(","))] = ord("\n")
         self.depth, self.is_quoted, self.is_escaped = int(depth[-1]), bool(quoted[-1]), seen.endswith(b"\\")
-        return out[kept & (depth >= 0)].tobytes()
+        return bytes(out[kept & (depth >= 0)])

@@ -38,7 +38,8 @@ class ParquetFormat(TableFormat):
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
             groups = _groups(piece, table.metadata)
-            _check_counts(file, "the file", {table.metadata.num_rows, sum(g.num_rows for g in _all_groups(table.metadata))})
+            all_groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
+            _check_counts(file, table.metadata.num_rows, sum(each.num_rows for each in all_groups))
             if local_path(file) is None:
                 _expect(raw, _chunks(table, groups, fields))
             _hash_footer(content, raw)
@@ -50,7 +51,8 @@ class ParquetFormat(TableFormat):
                     rows += batch.num_rows
                     yield from table_blocks(batch, source, block_bytes)
                 chunks = _chunks(table, [group], fields)
-                _check_counts(file, f"row group {group}", {rows, table.metadata.row_group(group).num_rows}, chunks)
+                values = (chunk.num_values for chunk in chunks)
+                _check_counts(file, rows, table.metadata.row_group(group).num_rows, *values)
                 _hash_chunks(content, raw, chunks)
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
@@ -114,11 +116,8 @@ def _groups(piece: Piece, metadata: Any) -> range:
 def _row_groups(file: SourceFile) -> list[Any]:
     """The metadata of all row groups, from the footer."""
     with reading(file), open_input(file) as raw:
-        return _all_groups(pq.read_metadata(raw))
-
-
-def _all_groups(metadata: Any) -> list[Any]:
-    return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        metadata = pq.read_metadata(raw)
+        return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
 
 
 def _batches(table: pq.ParquetFile, group: int, fields: tuple[str, ...], rows: int) -> Iterator[pa.RecordBatch]:
@@ -138,12 +137,10 @@ def _chunks(table: pq.ParquetFile, groups: Iterable[int], fields: tuple[str, ...
     return [table.metadata.row_group(group).column(i) for group in groups for i in wanted]
 
 
-def _check_counts(file: SourceFile, what: str, counts: set[int], chunks: Iterable[Any] = ()) -> None:
-    """Raise InputError if there is more than one count of the rows of something: documents would be lost without a word."""
-    counts |= {chunk.num_values for chunk in chunks}
-    if len(counts) > 1:
-        numbers = " and ".join(f"{count:,}" for count in sorted(counts))
-        raise InputError(f"{file.shown}: {what} has {numbers} rows: its footer contradicts itself, so the file is damaged")
+def _check_counts(file: SourceFile, *counts: int) -> None:
+    """Raise InputError unless these counts of the same rows are equal: else documents would be lost without a word."""
+    if len(set(counts)) > 1:
+        raise InputError(f"{file.shown}: damaged: the same rows are counted as {min(counts):,} and {max(counts):,}")
 
 
 def _rows_per_block(group: Any, block_bytes: int) -> int:

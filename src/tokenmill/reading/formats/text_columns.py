@@ -61,12 +61,16 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
             )
         kind = _type_of(schema, name)
         if kind is None:
-            raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy(source)}")
+            raise InputError(
+                f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy(source, schema.names)}"
+            )
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
         if not readable and not (source.template and not pa.types.is_nested(kind)):
-            raise InputError(f"{file.shown}: column {name!r} has type {kind}, which is not text. {remedy(source)}")
+            raise InputError(
+                f"{file.shown}: column {name!r} has type {kind}, which is not text. {remedy(source, schema.names)}"
+            )
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
