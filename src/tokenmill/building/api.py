@@ -41,7 +41,8 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     every file. `max_rows`, `max_documents` and `max_tokens` make a trial, which is never taken for the whole.
 
     The bytes of the store depend only on the input, the tokenizer and `shard_bytes`. Input files that cannot be read are left
-    out: then `store.complete` is False, `store.failed` names them, and the next build tries them again.
+    out: then `store.complete` is False, `store.failed` names them, and the next build tries them again. Many bad rows are a
+    UserWarning with the likely cause; if no document is left, that is an InputError, and no store is published.
 
     `out` may be the URL of a place in a bucket, such as s3://bucket/store. With `slice="K/N"` only part of the shards is made:
     the result is the store if this slice is the last one, and None if others are not done yet.

@@ -91,13 +91,12 @@ def publish(
             files_of_shards.append(entry.files)
             for name, piece in zip(entry.files, receipt["pieces"], strict=True):
                 quarantine.add(name, counter.add(name, piece["rows"]), piece)
-    manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
-    manifest.quarantined = dict(sorted(quarantine.reasons.items()))
-    manifest.failed = failed or []
-    manifest.complete = not manifest.failed
-    if source is not None:
-        doubts = _doubts(manifest, quarantine, source)
-        manifest.source |= {"doubts": doubts} if doubts else {}
+        manifest.documents, manifest.tokens = sum(manifest.shard_documents), sum(manifest.shard_tokens)
+        manifest.quarantined = dict(sorted(quarantine.reasons.items()))
+        manifest.failed = failed or []
+        manifest.complete = not manifest.failed
+        if source is not None and (doubts := _doubts(manifest, quarantine, source)):
+            manifest.source["doubts"] = doubts
     sources = sources_of(files_of_shards).as_bytes()
     write_atomically(folder / (SOURCES + NEXT), sources)
     manifest.files |= {QUARANTINE: quarantine.digest, SOURCES: digest(sources)}

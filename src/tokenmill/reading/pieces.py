@@ -13,7 +13,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, Source, SourceFile
-from tokenmill.reading.formats import get_format, text_weight
+from tokenmill.reading.formats import REGISTERED, get_format, text_weight
 from tokenmill.reading.utf8 import whole_characters
 
 REMOTE_BATCH = 512  # files whose footers are fetched together
@@ -149,8 +149,10 @@ def _what_it_is(file: SourceFile) -> str:
     with suppress(OSError), open_stream(file) as stream:
         head = stream.read(HEAD_BYTES)
         for start, words in STARTS.items():
-            if head and re.match(start, head):
+            if head and re.match(start, head) and repr(file.format) not in words:
                 return f"it {words}"
+        if not REGISTERED[file.format].codecs:  # binary, as it should be
+            return ""
         if b"\0" in head:
             return "it has NUL bytes: is it binary data, or in another encoding than UTF-8?"
         try:

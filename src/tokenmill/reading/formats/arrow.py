@@ -23,7 +23,6 @@ from tokenmill.reading.formats.text_columns import (
 )
 
 FILE_MAGIC = b"ARROW1"
-FILE_START = 8  # bytes before the first message of a file: the magic and padding
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -142,11 +141,10 @@ def _batches(piece: Piece, source: Source) -> Iterator[pa.RecordBatch]:
 def _num_batches_in(file: SourceFile) -> int:
     """The record batches of a local file, whether its footer lists them or not. Reads their headers."""
     found = 0
-    with _arrow_input(file) as raw, suppress(StopIteration, pa.ArrowInvalid):  # other writers leave out the end marker
-        raw.seek(FILE_START)
-        messages = pa.ipc.MessageReader.open_stream(raw)
-        while True:
-            found += messages.read_next_message().type == "record batch"
+    with _arrow_input(file) as raw, suppress(pa.ArrowInvalid):  # some writers leave out the end marker
+        raw.seek(len(FILE_MAGIC) + 2)  # padding
+        for message in pa.ipc.MessageReader.open_stream(raw):
+            found += message.type == "record batch"
     return found
 
 

@@ -94,11 +94,8 @@ class JsonlFormat(DelimitedFormat):
         if not names:
             return None
         missing = [repr(name) for name in source.fields if name not in names]
-        values = {name: dig(names, name)[1] for name in source.fields}
-        kinds = ", ".join(
-            f"{name!r} is of type {_kind(each)}" for name, each in values.items() if not isinstance(each, text)
-        )
-        what = f"no text in the first records: {kinds}" if kinds else "no record has all of the fields"
+        kinds = [f"{n!r} is of type {_kind(v)}" for n in source.fields if not isinstance(v := dig(names, n)[1], text)]
+        what = f"no text in the first records: {', '.join(kinds)}" if kinds else "no record has all of the fields"
         if missing:
             what = f"the first records have no field {', '.join(missing)}"
         return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source, names)}"

@@ -51,7 +51,7 @@ class ParquetFormat(TableFormat):
                     rows += batch.num_rows
                     yield from table_blocks(batch, source, block_bytes)
                 chunks = _chunks(table, [group], fields)
-                values = (chunk.num_values for chunk in chunks)
+                values = [chunk.num_values for chunk in chunks]
                 _check_counts(file, rows, table.metadata.row_group(group).num_rows, *values)
                 _hash_chunks(content, raw, chunks)
 

@@ -59,18 +59,14 @@ def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
                 f"{file.shown}: {same} columns are named {first!r}, and which of them is the text is not clear; rename them,"
                 f" or choose another with {option_name('text_field')}. It has {', '.join(schema.names)}"
             )
-        kind = _type_of(schema, name)
+        kind, advice = _type_of(schema, name), remedy(source, schema.names)
         if kind is None:
-            raise InputError(
-                f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {remedy(source, schema.names)}"
-            )
+            raise InputError(f"{file.shown}: no column {name!r}; it has {', '.join(schema.names)}. {advice}")
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         readable = any(test(kind) for test in _TEXT_TYPES) or pa.types.is_null(kind)
         if not readable and not (source.template and not pa.types.is_nested(kind)):
-            raise InputError(
-                f"{file.shown}: column {name!r} has type {kind}, which is not text. {remedy(source, schema.names)}"
-            )
+            raise InputError(f"{file.shown}: column {name!r} has type {kind}, which is not text. {advice}")
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
