@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import tokenmill as tm
-from tokenmill.errors import UnreachableError, UsageError
+from tokenmill.errors import InputError, UnreachableError, UsageError
 from tokenmill.io import object_store
 from tokenmill.reading.raw_rows import raw_row
 
@@ -119,7 +119,8 @@ def test_a_weak_etag_is_no_condition(web, corpus, tmp_path):
     web.etag = 'W/"two"'
     source = tm.read(f"{web.url}/plain.jsonl")
     web.etag = 'W/"three"'
-    assert "changed since it was listed" in build(source, tmp_path / "changed").failed[0]["error"]
+    with pytest.raises(InputError, match=r"plain\.jsonl: changed since it was listed"):
+        build(source, tmp_path / "changed")
 
 
 def test_rows_are_shown_as_those_of_local_files(web, corpus):
