@@ -194,3 +194,14 @@ def test_an_eos_of_chats_is_told(tmp_path, capsys):
         assert (
             "<|im_end|> ends a turn of a chat, and <|endoftext|> ends a text: --eos '<|endoftext|>'" in said
         ) == is_told
+
+
+def test_a_repaired_store_says_the_same(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "b"}\n{"body": "b"}\n' * 9)
+    store, [said] = build(tmp_path / "a.jsonl", tmp_path / "store")
+    damaged = store.path / "shards" / f"{store.manifest.shard_ids[0]}.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert main(["verify", str(store.path), "--repair"]) == 0
+    again = tm.open(store.path)
+    assert again.verify() == []
+    assert [f"{again.name}: {doubt}" for doubt in again.manifest.source["doubts"]] == [said]

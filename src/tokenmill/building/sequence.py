@@ -226,8 +226,9 @@ def _carry_out(
     failed = results.failed_files()
     try:
         manifest = publish(plan.folder, manifest, _shard_entries(plan, results), failed, plan.source)
-    except InputError:  # nothing is kept of an empty store, so that the next build may have other options
-        _discard_results(plan)
+    except InputError:
+        if not failed:  # shards of files that failed are kept for the next try; else it may have other options
+            _discard_results(plan)
         raise
     seconds = time.monotonic() - began
     new_bytes = _new_bytes(plan) + (streams.nbytes if streams is not None else 0)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain, groupby
 
 from tokenmill.documents import BLOCK_BYTES, Texts
-from tokenmill.errors import InputError, UsageError
+from tokenmill.errors import InputError, TokenmillError, UsageError
 from tokenmill.option_types import option_name
 from tokenmill.reading.codecs import open_stream
 from tokenmill.reading.content_hash import Content
@@ -128,12 +128,12 @@ def check_fields(source: Source) -> None:
 def with_likely_cause(message: str, name: str, source: Source) -> str:
     """A message about a file that gave few documents or none, with what it probably is, and the remedy."""
     for file in source.files:
-        if file.shown == name:
-            what = _what_it_is(file)
-            if not what and "missing field" in message:
+        if file.shown == name and (what := _what_it_is(file)):
+            return f"{message}; {what}"
+        if file.shown == name and "missing field" in message:
+            with suppress(OSError, TokenmillError):
                 names = chain.from_iterable(get_format(file.format).first_records(file, 100))
-                what = f"its first records have {', '.join(dict.fromkeys(names))}"
-            return f"{message}; {what}" if what else message
+                return f"{message}; its first records have {', '.join(dict.fromkeys(names))}"
     return message
 
 
@@ -146,7 +146,7 @@ def texts_in_doubt(source: Source, known: Container[str]) -> list[str]:
 
 def _what_it_is(file: SourceFile) -> str:
     """What a file probably is, judged by its start; "" if that is what it should be, or cannot be read."""
-    with suppress(OSError), open_stream(file) as stream:
+    with suppress(OSError, TokenmillError), open_stream(file) as stream:
         head = stream.read(HEAD_BYTES)
         for start, words in STARTS.items():
             if head and re.match(start, head) and repr(file.format) not in words:
