@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections import Counter
 
@@ -359,6 +360,36 @@ def test_a_request_that_failed_is_made_again(hub, pauses, where, trouble):  # no
     assert left == []
     if isinstance(trouble, tuple) and where != "/tree/":  # there, the library waits a second more than it is asked to
         assert pauses == [7, 7]
+
+
+def test_a_redirect_in_a_circle_is_an_error_at_once(hub, pauses):  # noqa: F811
+    publish(hub, "org/name", {"circle.txt": b"0123456789"})
+    url = tm.read("org/name").files[0].path
+    hub.trouble = lambda method, path: (302, {"Location": f"{path}?token=secret"}) if "/resolve/" in path else None
+    with pytest.raises(UnreachableError, match="redirects the request in a circle") as caught:
+        read_range(url, 0, 5)
+    assert url in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    ("item", "trouble", "patience"),
+    [
+        ("org/name", "drop", 2),  # it may be a path that is not there
+        ("org/name", 503, 120),
+        ("hf://datasets/org/name", "drop", 120),
+        ("tinystories", "drop", 120),
+    ],
+)
+def test_for_how_long_the_first_request_is_made_again(hub, monkeypatch, item, trouble, patience):
+    clock = [0.0]
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    hub.trouble = lambda method, path: trouble
+    with pytest.raises(UnreachableError):
+        tm.read(item)
+    assert patience <= clock[0] <= patience + 10
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ class Files(BaseHTTPRequestHandler):
         self.answer(with_body=True)
 
     def answer(self, *, with_body: bool) -> None:
+        if self.path.startswith("/circle"):
+            self.empty(302, f"{self.path}?token=secret")
+            return
         content = self.server.files.get(self.path)
         if self.headers.get("If-Match") not in (None, self.server.etag) or "W/" in (self.headers.get("If-Match") or ""):
             self.empty(412)  # as a server must
@@ -47,7 +50,8 @@ class Files(BaseHTTPRequestHandler):
         body = content[start:stop]
         self.send_response(206 if asked is not None and self.server.has_ranges else 200)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", self.server.etag)
+        if self.server.etag:
+            self.send_header("ETag", self.server.etag)
         if asked is not None and self.server.has_ranges:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
@@ -56,8 +60,10 @@ class Files(BaseHTTPRequestHandler):
         if fault == "cut":
             self.close_connection = True
 
-    def empty(self, status: int) -> None:
+    def empty(self, status: int, location: str = "") -> None:
         self.send_response(status)
+        if location:
+            self.send_header("Location", location)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -98,6 +104,32 @@ def test_a_server_that_only_fails_is_named_with_its_answer(web, monkeypatch):
     web.faults = [500] * 100
     with pytest.raises(UnreachableError, match="the server answered 500 Internal Server Error, also when asked again"):
         tm.read(f"{web.url}/plain.jsonl")
+
+
+def test_a_redirect_in_a_circle_is_named(web):
+    with pytest.raises(
+        UnreachableError, match=r"/circle\.jsonl: the server redirects the request in a circle"
+    ) as caught:
+        tm.read(f"{web.url}/circle.jsonl")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_refuses_connections_is_named(web, monkeypatch):
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0)
+    web.shutdown()
+    web.server_close()
+    with pytest.raises(UnreachableError, match="the connection was refused"):
+        tm.read(f"{web.url}/plain.jsonl")
+
+
+def test_the_time_and_not_their_number_ends_retries(web, corpus, monkeypatch):
+    """The library pauses for a tenth of a second at least."""
+    assert object_store.MOST_RETRIES * 0.1 > object_store.RETRY_SECONDS == 120
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    web.etag, web.faults = "", ["cut"] * 6  # without a tag, the library does not go on after the part that it has
+    assert object_store.read(f"{web.url}/plain.jsonl", 0, 1000) == (corpus / "plain.jsonl").read_bytes()[:1000]
+    assert slept == [0.2, 0.4, 0.8, 1.6, 3.0, 3.0]
 
 
 def test_a_file_that_is_not_there(web):

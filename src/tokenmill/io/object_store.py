@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from tokenmill.errors import UnreachableError, UsageError
 BUCKETS = ("s3", "gs", "az")  # can be listed and written to
 SCHEMES = (*BUCKETS, "http", "https")
 RETRY_SECONDS = 120  # for how long a request is tried again
-MOST_RETRIES = 45
+MOST_RETRIES = 10_000  # the time decides
 REQUEST_SECONDS = 60  # for one try of a request
 CONNECT_SECONDS = 10
 LIST_CHUNK = 1000
@@ -205,12 +205,9 @@ def download(url: str, path: Path) -> None:
 def delete(urls: Iterable[str]) -> None:
     """Remove objects, as far as they exist."""
     for url in urls:
-        with _explained(url):
+        with _explained(url), suppress(_obstore().exceptions.NotFoundError):
             store, key = _client(url)
-            try:
-                _obstore().delete(store, key)
-            except _obstore().exceptions.NotFoundError:
-                pass
+            _obstore().delete(store, key)
 
 
 # Clients, one per bucket or host.
@@ -331,15 +328,18 @@ def _cut_short() -> Iterator[None]:
         raise _CutShort from None
 
 
-def _again_if_cut(url: str, fetch: Callable[[], T], tries: int = 3) -> T:
-    """What `fetch` returns. Where an answer breaks off, the library does not begin anew; here this is tried a few times."""
-    for number in range(tries):
+def _again_if_cut(url: str, fetch: Callable[[], T]) -> T:
+    """What `fetch` returns. Where an answer breaks off, the library does not begin anew: that is done here."""
+    pause, end = 0.2, time.monotonic() + RETRY_SECONDS
+    while True:
         try:
             with _explained(url):
                 return fetch()
         except _CutShort:
-            time.sleep(0.2 * 2**number)
-    raise UnreachableError(f"{shown_url(url)}: the connection was lost. {KEPT}")
+            if time.monotonic() > end:
+                raise UnreachableError(f"{shown_url(url)}: the connection was lost. {KEPT}") from None
+            time.sleep(pause)
+            pause = min(2 * pause, 3.0)
 
 
 @contextmanager
@@ -368,7 +368,7 @@ def _explained(url: str) -> Iterator[None]:
 
 
 def _reason(text: str, status: re.Match[str] | None) -> str:
-    lower = text.lower()
+    lower = text.lower().replace("retry_timeout", "")  # which every error quotes
     if status is not None:
         return f"the server answered {status[1]}{f' {status[2]}' if status[2] else ''}, also when asked again"
     if "credential" in lower or "169.254.169.254" in lower or "metadata" in lower:
@@ -376,6 +376,7 @@ def _reason(text: str, status: re.Match[str] | None) -> str:
     if "range" in lower and ("support" in lower or "requested" in lower):
         return "the server cannot send parts of a file; download the file first"
     for words, meaning in (
+        (("redirect",), "the server redirects the request in a circle; check the URL"),
         (("refused",), "the connection was refused"),
         (("timed out", "timeout"), "the server did not answer in time"),
         (("dns", "resolve", "lookup"), "the name of the server is unknown"),

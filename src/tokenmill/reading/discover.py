@@ -173,10 +173,11 @@ def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]
 
 def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterator[SourceFile]:
     """The files of a dataset on the Hub, at the commit that its revision stands for now."""
+    is_guess = not item.startswith(SCHEME) and found.known is None
     try:
-        pinned = pin(found, listing.hub)
+        pinned = pin(found, listing.hub, is_guess=is_guess)
     except (UsageError, UnreachableError) as error:
-        if item.startswith(SCHEME) or found.known is not None:
+        if not is_guess:
             raise
         raise type(error)(f"{error}. There is no file or folder {item} here either") from None
     listing.hub_inputs.append(found)

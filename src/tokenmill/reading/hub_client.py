@@ -24,7 +24,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading.hub_names import parts_of
 
 RETRY_SECONDS = 120.0  # for how long a request is tried again
-FIRST_SECONDS = 2.0  # the same for the first one, which shows whether there is a connection
+FIRST_SECONDS = 2.0  # the same without a connection, for a name that may be a path that is not there
 LONGEST_PAUSE = 10.0  # between two tries
 LONGEST_WAIT = 330.0  # that the Hub may ask for: its limits are per five minutes
 REQUEST_SECONDS = 60.0
@@ -45,14 +45,17 @@ class HubFile(NamedTuple):
     id: str
 
 
-def commit_of(repo: str, revision: str) -> str:
-    """The commit that a branch, a tag or the beginning of a commit stands for now: one request."""
+def commit_of(repo: str, revision: str, *, is_guess: bool = False) -> str:
+    """The commit that a branch, a tag or the beginning of a commit stands for now: one request.
+
+    `is_guess`: whether there may be no such repository, so that without a connection the answer is not waited for.
+    """
 
     def ask() -> str:
         info = _api().dataset_info(repo, revision=revision, expand=["sha"], timeout=REQUEST_SECONDS)
         return str(info.sha)
 
-    return _answer(repo, revision, ask, patience=FIRST_SECONDS)
+    return _answer(repo, revision, ask, patience=FIRST_SECONDS if is_guess else None)
 
 
 def files_below(repo: str, commit: str, folder: str, *, recursive: bool) -> list[HubFile]:
@@ -180,7 +183,7 @@ def _read_range(url: str, address: str, start: int, stop: int | None) -> bytes:
         if isinstance(data, bytes):
             return data
         break
-    raise ConnectionError(errno.ECONNRESET, "redirected too often", hub_host())
+    raise UnreachableError(f"{url}: {hub_host()} redirects the request in a circle; check HF_ENDPOINT and the proxy")
 
 
 def _get_range(
@@ -233,7 +236,8 @@ def _answer(repo: str, at: str, ask: Callable[[], Result], path: str = "", patie
             raise
         except Exception as error:  # of the library, its HTTP client or the system
             wait = _pause_before_next(error, pause)
-            if wait is None or time.monotonic() - began >= patience:
+            is_lost = _is_lost_connection(_cause(error))
+            if wait is None or time.monotonic() - began >= (patience if is_lost else RETRY_SECONDS):
                 # Errors of the HTTP client may quote the token and signed addresses, so they are in no traceback.
                 raise _explained(error, repo, at, path) from None
             time.sleep(wait)

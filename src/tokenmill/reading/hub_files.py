@@ -44,8 +44,8 @@ class HubChoice:
     revision: str | None = None
 
 
-def pin(found: HubInput, choice: HubChoice) -> Pin:
-    """The commit of an input now; without a connection (HF_HUB_OFFLINE), the last one that was seen."""
+def pin(found: HubInput, choice: HubChoice, *, is_guess: bool) -> Pin:
+    """The commit of an input now; without a connection (HF_HUB_OFFLINE), the last one that was seen. See `commit_of`."""
     revision = found.revision or choice.revision or MAIN
     if _COMMIT.fullmatch(revision):
         return Pin(found.spelling, found.repo, revision, revision)
@@ -58,7 +58,7 @@ def pin(found: HubInput, choice: HubChoice) -> Pin:
                 " once with a connection"
             )
         return Pin(found.spelling, found.repo, revision, seen[revision])
-    commit = commit_of(found.repo, revision)
+    commit = commit_of(found.repo, revision, is_guess=is_guess)
     if not _COMMIT.fullmatch(commit):
         raise UsageError(f"{found.repo}@{revision}: the server does not answer like the Hub; check HF_ENDPOINT")
     if seen.get(revision) != commit:
