@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import pickle
+import re
 import shutil
 import threading
 
@@ -389,6 +390,126 @@ def test_the_first_failed_request_ends_the_others():
     with pytest.raises(UnreachableError):
         _at_once(fail, range(1000))
     assert len(calls) < 200
+
+
+def shards_in(url: str) -> set[str]:
+    return {each.url.rpartition("/")[2][:24] for each in object_store.listing(f"{url}/shards")}
+
+
+def old_and_new(bucket, corpus, tmp_path) -> tm.Store:
+    """A store of which one shard was replaced by another."""
+    shutil.copytree(corpus, tmp_path / "changed")
+    build(tmp_path / "changed", f"{bucket}/store")
+    (tmp_path / "changed" / "small" / "003.txt").write_text("another text")
+    return build(tmp_path / "changed", f"{bucket}/store")
+
+
+def test_shards_that_a_store_no_longer_has_are_removed_from_the_bucket(bucket, corpus, tmp_path, own_cache, capsys):
+    from tokenmill.cli import main
+
+    store = old_and_new(bucket, corpus, tmp_path)
+    listed, before = set(store.manifest.shard_ids), shards_in(f"{bucket}/store")
+    for name in ("shards/notes.txt", "shards/notes.npy", f"{'a' * 24}.npy"):
+        object_store.write(f"{bucket}/store/{name}", b"of somebody else")
+    (old,) = before - listed
+    arguments = ["cache", "prune", "--bucket", f"{bucket}/store", "--json"]
+    assert main([*arguments, "--dry-run"]) == 0
+    would = json.loads(capsys.readouterr().out)
+    assert would["removed"] == [old]
+    assert shards_in(f"{bucket}/store") >= before
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == {**would, "dry_run": False}
+    assert would["freed"] > 0
+    names = {each.url.removeprefix(f"{bucket}/store/") for each in object_store.listing(f"{bucket}/store")}
+    assert {"shards/notes.txt", "shards/notes.npy", f"{'a' * 24}.npy"} <= names
+    assert {name[7:31] for name in names if name.startswith("shards/") and "notes" not in name} == listed
+    assert tm.open(f"{bucket}/store").verify() == []
+    assert main(["cache", "prune", "--bucket", f"{bucket}/store"]) == 0
+    assert "removed 0 shards, 0 B" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give --max-size SIZE for the cache, or --bucket URL"),
+        (["--max-size", "1GB", "--bucket", "s3://memory/store"], "give --max-size SIZE for the cache, or --bucket URL"),
+        (["--bucket", "folder/store"], "folder/store is not in a bucket"),
+        (["--bucket", "http://host/store"], "http://host/store is not in a bucket"),
+        (["--bucket", "s3://memory/nothing"], "no token store at s3://memory/nothing"),
+    ],
+)
+def test_what_cannot_be_pruned_is_said(bucket, capsys, arguments, says):
+    from tokenmill.cli import main
+
+    assert main(["cache", "prune", *arguments]) != 0
+    assert says in capsys.readouterr().err
+
+
+def test_shards_are_not_removed_while_a_build_may_use_them(bucket, corpus, tmp_path, own_cache, monkeypatch):
+    from tokenmill.building.cache.maintenance import prune_bucket
+
+    store = old_and_new(bucket, corpus, tmp_path)
+    url, push, said = f"{bucket}/store", StoreBucket.push_shard, []
+
+    def prune_first(self, receipt, seen):
+        """When nothing but the log says that a build runs, and then when a part of a shard is there."""
+        object_store.write(f"{url}/shards/{receipt['id']}.npy", b"begun")
+        with pytest.raises(LockedError, match="runs or was interrupted") as caught:
+            prune_bucket(url)
+        said.append(caught.value)
+        push(self, receipt, seen)
+        raise UnreachableError("the server is gone")
+
+    monkeypatch.setattr(StoreBucket, "push_shard", prune_first)
+    (tmp_path / "changed" / "small" / "003.txt").write_text("a third text")
+    with pytest.raises(UnreachableError):
+        build(tmp_path / "changed", url)
+    assert len(said) == 1
+    monkeypatch.setattr("tokenmill.building.cache.maintenance.ABANDONED_SECONDS", 0.0)
+    with pytest.raises(LockedError, match="run it to its end first"):
+        prune_bucket(url)  # what it was made from is still noted
+    monkeypatch.setattr(StoreBucket, "push_shard", push)
+    store = build(tmp_path / "changed", url)
+    assert len(prune_bucket(url)[0]) == 2
+    assert shards_in(url) == set(store.manifest.shard_ids)
+    assert store.verify() == []
+
+
+def test_mirrors_that_were_not_used_are_pruned(bucket, corpus, own_cache, capsys):
+    from tokenmill.cli import main
+
+    used, unused = (build(corpus, f"{bucket}/{name}") for name in ("used", "unused"))
+    tokens = [len(list(each)) for each in (used, unused)]
+    folders, name = [used.path, unused.path], unused.name
+    del unused
+    for folder in folders:
+        os.utime(folder / ".used", (1.0, 1.0))
+    assert main(["cache", "prune", "--max-size", "1B", "--json", "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == [name]
+    assert all(folder.exists() for folder in folders)
+    assert main(["cache", "prune", "--max-size", "1B", "--dry-run"]) == 0
+    assert re.search(
+        rf"{name}   .*, used \d+ days ago\n    \d+ files of the store in a bucket", capsys.readouterr().out
+    )
+    assert main(["cache", "prune", "--max-size", "1B"]) == 0
+    said = capsys.readouterr()
+    assert "removed 0 stores, 1 mirror, " in said.out
+    assert f"{used.name} is in use by another process and is kept" in said.err
+    assert [folder.exists() for folder in folders] == [True, False]
+    assert [len(list(used)), len(list(tm.open(name)))] == tokens, "fetched again"
+
+
+def test_mirrors_are_pruned_without_a_connection(bucket, corpus, own_cache, monkeypatch):
+    """Also those of earlier versions, that nobody has marked as used, and those that a kill has left incomplete."""
+    from tokenmill.building.cache.maintenance import prune
+
+    folder = build(corpus, f"{bucket}/store").path
+    for name in (".used", "manifest.json"):
+        (folder / name).unlink()
+    monkeypatch.setattr(object_store, "download", lambda *_: pytest.fail("a request"))
+    assert [each.path for each in prune(own_cache, 1, dry_run=True).removed] == [folder]
+    assert [each.path for each in prune(own_cache, 1).removed] == [folder]
+    assert not folder.exists()
 
 
 def test_an_object_of_that_name_comes_before_a_glob(bucket):

@@ -63,6 +63,7 @@ class BucketDestination(FolderDestination):
         prior = super().prior_work(resolved)
         if isinstance(prior, Store):
             return open_store(self.url)
+        self.bucket.push_log()  # that it has begun: nobody removes shards that it may use
         return replace(prior, bucket=self.bucket)
 
     def existing_store(self, plan: BuildPlan) -> Store | None:

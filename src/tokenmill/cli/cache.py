@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,14 @@ def add(commands: Any) -> None:
         verbs,
         "prune",
         _prune,
-        help="remove the least recently used stores and datasets",
-        description="Remove the least recently used stores and copies of datasets until the rest fits. Those in use by a"
-        " process are kept.",
+        help="remove the least recently used stores, datasets and mirrors; or old shards from a bucket",
+        description="Remove the least recently used stores, copies of datasets and mirrors of stores in buckets until the rest"
+        " fits; those in use by a process are kept. Or remove the shards of earlier versions of a store from its bucket.",
     )
-    prune.add_argument("--max-size", required=True, metavar="SIZE", help="size to keep, such as 50GB")
+    prune.add_argument("--max-size", metavar="SIZE", help="size to keep, such as 50GB")
+    prune.add_argument(
+        "--bucket", metavar="URL", help="remove from this store in a bucket the shards that it no longer has"
+    )
     verify = add_command(
         verbs,
         "verify",
@@ -90,7 +94,7 @@ def _why(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     from tokenmill.building.cache.maintenance import list_stores, total_bytes
-    from tokenmill.io.mirror import mirrored_bytes
+    from tokenmill.io.mirror import MIRRORS, mirrored_bytes
 
     root = _root(options)
     stores, total = list_stores(root), total_bytes(root)
@@ -102,7 +106,7 @@ def _list(options: argparse.Namespace) -> int:
         "datasets": [one.as_dict() for one in datasets],
     }
     lines = [line for one in stores for line in _described(one)]
-    if mirrors := mirrored_bytes(root / "mirrors"):
+    if mirrors := mirrored_bytes(root / MIRRORS):
         facts["mirrors"] = mirrors
         lines += [f"mirrors   {human(mirrors)}", "    shards of stores in buckets; TOKENMILL_SHARD_CACHE limits them"]
     text = "\n".join([*lines, f"{_counted(stores)}, {human(total)} in {root}"])
@@ -114,9 +118,10 @@ def _described(store: Any) -> list[str]:
     """Two lines about a store of the cache: its name, size and state; and what it was built from."""
 
     facts = store.facts
-    if store.is_dataset:
+    if store.is_dataset or store.is_mirror:
         head = f"{store.name}   {human(store.nbytes)}, used {_ago(store.used)}"
-        return [head, f"    {some(facts['files'], 'file')} of the dataset on the Hugging Face Hub"]
+        what = "dataset on the Hugging Face Hub" if store.is_dataset else "store in a bucket, copied here"
+        return [head, f"    {some(facts['files'], 'file')} of the {what}"]
     state = ("" if facts["complete"] else "   not complete") + ("   a trial" if facts.get("trial") else "")
     shared = f", {human(store.own_bytes)} not shared" if store.own_bytes < store.nbytes else ""
     head = f"{store.name}   {human(store.nbytes)}{shared}, used {_ago(store.used)}{state}"
@@ -128,10 +133,11 @@ def _described(store: Any) -> list[str]:
 
 
 def _counted(stores: Any) -> str:
-    """How many stores and datasets there are, in words."""
-    datasets = sum(one.is_dataset for one in stores)
-    words = some(len(stores) - datasets, "store")
-    return f"{words}, {some(datasets, 'dataset')}" if datasets else words
+    """How many stores, datasets and mirrors there are, in words."""
+    counts = Counter("dataset" if one.is_dataset else "mirror" if one.is_mirror else "store" for one in stores)
+    return ", ".join(
+        some(counts[name], name) for name in ("store", "dataset", "mirror") if counts[name] or name == "store"
+    )
 
 
 def _ago(when: float) -> str:
@@ -156,8 +162,16 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from tokenmill.building.cache.maintenance import prune, total_bytes
+    from tokenmill.building.cache.maintenance import prune, prune_bucket, total_bytes
 
+    if (options.max_size is None) == (options.bucket is None):
+        raise UsageError("give --max-size SIZE for the cache, or --bucket URL for a store in a bucket")
+    if options.bucket is not None:
+        shards, freed = prune_bucket(options.bucket, dry_run=options.dry_run)
+        text = f"{'would remove' if options.dry_run else 'removed'} {some(len(shards), 'shard')}, {human(freed)}"
+        facts = {"dry_run": options.dry_run, "removed": shards, "freed": freed}
+        print_result(facts, f"{text}, that {options.bucket} no longer has", as_json=options.json)
+        return 0
     root, most = _root(options), parse_size(options.max_size, "max_size")
     removal = prune(root, most, dry_run=options.dry_run)
     left = total_bytes(root) - (removal.freed if options.dry_run else 0)

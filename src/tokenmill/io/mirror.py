@@ -19,6 +19,7 @@ from pathlib import Path
 from tokenmill.io import object_store
 
 URL = ".url"
+MIRRORS = "mirrors"  # in the cache folder
 # Set by `store.bucket`: gets a fetched file, the path it will have and its URL, and raises if it is damaged.
 verify: Callable[[Path, Path, str], None] | None = None
 LIMIT = 20 * 10**9  # bytes

@@ -31,7 +31,7 @@ from tokenmill.errors import (
 from tokenmill.formatting import first_names, parse_size
 from tokenmill.io import disk, mirror, object_store
 from tokenmill.io.atomic import digest, write_atomically
-from tokenmill.io.mirror import make_mirror
+from tokenmill.io.mirror import MIRRORS, make_mirror
 from tokenmill.io.object_store import ConditionError, Object, join
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import column_path, receipt_path, shard_of_file
@@ -42,6 +42,7 @@ from tokenmill.user_cache import cache_folder
 REQUESTS = 16  # at a time
 SEEN = "seen"
 FILES = "files"
+LOG = "events.jsonl"
 _RECEIPT = re.compile(r"shards/[0-9a-f]{24}\.json")
 _JOURNAL = re.compile(r"seen/[0-9a-f]{24}\.jsonl")
 LIMIT_VARIABLE = "TOKENMILL_SHARD_CACHE"
@@ -81,7 +82,7 @@ class StoreBucket:
             manifest = read_manifest(self.folder)
             _check_names(self.url, manifest)
             self.pull_files(manifest.files)
-        small = [name for name in ("seen.json", "listing.json", "events.jsonl") if name in found]
+        small = [name for name in ("seen.json", "listing.json", LOG) if name in found]
         _at_once(lambda name: self._fetch(name, self.folder / name), small)
         journals = [name for name in found if _JOURNAL.fullmatch(name)]
         self._journals = set(journals)
@@ -90,7 +91,7 @@ class StoreBucket:
 
     def _check_place(self, found: dict[str, Object]) -> None:
         """Raise UsageError for a place that has other objects than a store."""
-        own = (NAME, "events.jsonl", "seen.json", "listing.json")
+        own = (NAME, LOG, "seen.json", "listing.json")
         if found and not any(
             name in own or name.startswith(("shards/", f"{SEEN}/", f"{FILES}/", "slices/")) for name in found
         ):
@@ -187,11 +188,11 @@ class StoreBucket:
     def push_log(self) -> None:
         """Copy the log of a build that is running. Losing it only costs a look at the build."""
         with suppress(OSError, TokenmillError):
-            self._push("events.jsonl", "events.jsonl")
+            self._push(LOG, LOG)
 
     def push_index(self) -> None:
         """Write what is known of the input files, and the log. Losing these only costs time."""
-        for name in ("seen.json", "listing.json", "events.jsonl"):
+        for name in ("seen.json", "listing.json", LOG):
             if (self.folder / name).exists():
                 self._push(name, name)
         object_store.delete(join(self.url, name) for name in self._journals)
@@ -214,7 +215,7 @@ def open_mirror(url: str, limit: str | int | None = None, root: Path | None = No
     url = url.rstrip("/")
     manifest, body = read_manifest_at(url)
     _check_names(url, manifest)
-    folder = (root or cache_folder() / "mirrors") / digest(f"{url}\n".encode() + body)
+    folder = (root or cache_folder() / MIRRORS) / digest(f"{url}\n".encode() + body)
     asked = limit or os.environ.get(LIMIT_VARIABLE)
     _fill_mirror(folder, url, manifest, None if asked is None else parse_size(asked, LIMIT_VARIABLE))
     if not (folder / NAME).exists():
@@ -224,7 +225,7 @@ def open_mirror(url: str, limit: str | int | None = None, root: Path | None = No
 
 def remake_mirror(url: str, name: str, manifest: Manifest, limit: int) -> Path:
     """The mirror of a store that was opened on another machine, or whose mirror was removed."""
-    folder = cache_folder() / "mirrors" / name
+    folder = cache_folder() / MIRRORS / name
     _check_names(url, manifest)
     _fill_mirror(folder, url, manifest, limit)
     manifest.write(folder)

@@ -407,7 +407,7 @@ class Store:
 def _unpickled(url: str, path: Path, manifest: Manifest, limit: int, first_touch: bool) -> Store:  # noqa: FBT001
     """A store in a bucket, perhaps on another machine, which has no mirror of it yet."""
     folder = path if mirrored_url(path) == url else remake_mirror(url, path.name, manifest, limit)
-    return Store(folder, manifest, first_touch=first_touch)
+    return Store(folder, manifest, first_touch=first_touch, lease=hold(folder))
 
 
 def _open_files() -> int:
@@ -441,4 +441,5 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
             raise StoreError(f"{name}: the build of this store was interrupted; run the same build again to finish it")
         warnings.warn(f"{name} is not complete: {some(len(manifest.failed), 'input file')} failed", stacklevel=2)
     with naming_files():
-        return Store(folder, manifest, lease=hold(folder) if (folder / USED).exists() else None)
+        is_kept = is_url(path) or (folder / USED).exists()  # in the cache: it could be removed there
+        return Store(folder, manifest, lease=hold(folder) if is_kept else None)

@@ -15,15 +15,21 @@ from typing import Any
 from tokenmill.building.source_index import read_listing
 from tokenmill.errors import LockedError, MissingStoreError, StoreError, UsageError
 from tokenmill.formatting import first_names
-from tokenmill.io import disk
+from tokenmill.io import disk, object_store
 from tokenmill.io.atomic import naming_files, temporary_path
+from tokenmill.io.checked_lines import checked_record
 from tokenmill.io.lock import build_lock, lock_holder
+from tokenmill.io.mirror import MIRRORS, mirrored_url
+from tokenmill.io.object_store import is_bucket_url, join
 from tokenmill.reading.hub_copies import DATASETS
 from tokenmill.reading.hub_files import FOLDER as LISTINGS
+from tokenmill.store.bucket import LOG, SEEN, read_manifest_at
+from tokenmill.store.columns import shard_of_file
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED
 from tokenmill.store.manifest import read_manifest, trial_of
 from tokenmill.store.shard import Damage
+from tokenmill.watching.history import History
 
 ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are removed
 UNUSED_SECONDS = 30 * 24 * 3600.0  # after which lists of files on the Hub are removed
@@ -31,7 +37,7 @@ UNUSED_SECONDS = 30 * 24 * 3600.0  # after which lists of files on the Hub are r
 
 @dataclass(frozen=True, slots=True)
 class CachedStore:
-    """A store in the cache, the remains of a build that was interrupted, or the copies of a dataset on the Hub."""
+    """A store in the cache, the remains of an interrupted build, copies of a dataset on the Hub, or of a store in a bucket."""
 
     name: str
     path: Path
@@ -48,6 +54,14 @@ class CachedStore:
     def is_dataset(self) -> bool:
         return self.path.parent.name == DATASETS
 
+    @property
+    def is_mirror(self) -> bool:
+        return self.path.parent.name == MIRRORS
+
+    @property
+    def is_build(self) -> bool:
+        return self.path.parent.parent.name == "builds"
+
     def as_dict(self) -> dict[str, Any]:
         sizes = {"bytes": self.nbytes, "own_bytes": self.own_bytes}
         return {"name": self.name, "path": str(self.path), "used": self.used, **sizes, **self.facts}
@@ -56,17 +70,16 @@ class CachedStore:
 @naming_files()
 def list_stores(root: Path) -> list[CachedStore]:
     """All stores, interrupted builds and copies of datasets, most recently used first. Costs one stat per file."""
-    finished = [path for path in disk.matching(root / "stores") if path.is_dir() and path.suffix != ".tmp"]
-    stores = [_describe(path.name, path) for path in finished]
+    stores = [_describe(path.name, path) for path in _folders(root / "stores")]
     stores += [_describe(entry.name, path) for entry in _entries_of(root) if (path := entry / "store").exists()]
-    stores += [_describe_dataset(path) for path in _datasets(root)]
+    stores += [_describe(path.name.replace("--", "/"), path) for path in _folders(root / DATASETS)]
     return sorted(stores, key=lambda store: (-store.used, store.name))
 
 
 @naming_files()
 def total_bytes(root: Path) -> int:
     """The size of the cache. A file that several stores share counts once."""
-    folders = ("stores", "builds", DATASETS)
+    folders = ("stores", "builds", DATASETS, MIRRORS)
     return sum({file: size for folder in folders for file, size in _file_sizes(root / folder).items()}.values())
 
 
@@ -91,14 +104,46 @@ def remove(root: Path, names: list[str], *, dry_run: bool = False) -> Removal:
 
 @naming_files()
 def prune(root: Path, max_bytes: int, *, dry_run: bool = False) -> Removal:
-    """Remove the least recently used stores until the rest fits; with `dry_run`, only find out which."""
+    """Remove the least recently used stores and mirrors until the rest fits; with `dry_run`, only find out which."""
     if not dry_run:
         _clean_up(root)
-    stores = list_stores(root)
+    mirrors = [_describe(mirrored_url(path) or path.name, path) for path in _folders(root / MIRRORS)]
+    stores = sorted(list_stores(root) + mirrors, key=lambda store: -store.used)
     removal = _removal(stores, stores[::-1], total_bytes(root) - max_bytes, dry_run=dry_run)
     if not dry_run:
         _clean_up(root)
     return removal
+
+
+def prune_bucket(url: str, *, dry_run: bool = False) -> tuple[list[str], int]:
+    """Remove the shards from a bucket that the manifest of the store there does not list: of its earlier versions.
+
+    Returns their ids and sizes. Raises LockedError if a build may be using them: one that left notes and has not published, or
+    whose log has no end and is not a day old.
+    """
+    url = url.rstrip("/")
+    if not is_bucket_url(url):
+        raise UsageError(f"{url} is not in a bucket (s3://, gs://, az://)")
+    manifest, body = read_manifest_at(url)
+    found = {each.url[len(url) + 1 :]: each for each in object_store.listing(url)}
+    history = History()
+    for line in object_store.read(join(url, LOG)).splitlines(keepends=True) if LOG in found else ():
+        history.add(checked_record(line))
+    run = history.run
+    is_running = run is not None and run.end is None and time.time() - run.last < ABANDONED_SECONDS
+    if is_running or any(name.startswith((f"{SEEN}/", "slices/")) for name in found):
+        raise LockedError(
+            f"a build of {url} runs or was interrupted, and may use these shards: run it to its end first"
+        )
+    keep = set(manifest.shard_ids)
+    names = {name: shard_of_file(name[len("shards/") :]) for name in found if name.startswith("shards/")}
+    shards = {name: shard for name, shard in names.items() if shard is not None and shard not in keep}
+    if not dry_run:
+        if read_manifest_at(url)[1] != body:
+            raise LockedError(f"a build of {url} has finished in the meantime; run this again")
+        receipts_first = sorted(shards, key=lambda name: not name.endswith(".json"))
+        object_store.delete(found[name].url for name in receipts_first)
+    return sorted(set(shards.values())), sum(found[name].size for name in shards)
 
 
 def _removal(stores: list[CachedStore], chosen: list[CachedStore], wanted: float, *, dry_run: bool) -> Removal:
@@ -151,26 +196,17 @@ def _find_damage(path: Path) -> list[Damage]:
 
 
 def _describe(name: str, path: Path) -> CachedStore:
-    stats = _stats(path)
+    """A store; a mirror; or the copies of the files of a dataset, where links to them do not count."""
+    kind = {DATASETS: "dataset", MIRRORS: "mirror"}.get(path.parent.name)
+    stats = _stats(path / f"datasets--{path.name}" / "blobs" if kind == "dataset" else path)
     try:
         used = (path / USED).stat().st_mtime
     except OSError:
         used = max((info.st_mtime for info in stats), default=0.0)
     nbytes = sum(info.st_size for info in stats)
-    own_bytes = sum(info.st_size for info in stats if info.st_nlink == 1)
-    return CachedStore(name, path, used, nbytes, own_bytes, _manifest_facts(path))
-
-
-def _describe_dataset(path: Path) -> CachedStore:
-    """The copies of the files of a dataset. Links to them do not count."""
-    name = path.name.replace("--", "/")
-    stats = _stats(path / f"datasets--{path.name}" / "blobs")
-    try:
-        used = (path / USED).stat().st_mtime
-    except OSError:
-        used = max((info.st_mtime for info in stats), default=0.0)
-    nbytes = sum(info.st_size for info in stats)
-    return CachedStore(name, path, used, nbytes, nbytes, {"complete": True, "dataset": True, "files": len(stats)})
+    own_bytes = sum(info.st_size for info in stats if kind or info.st_nlink == 1)
+    facts = {"complete": True, kind: True, "files": len(stats)} if kind else _manifest_facts(path)
+    return CachedStore(name, path, used, nbytes, own_bytes, facts)
 
 
 def _manifest_facts(path: Path) -> dict[str, Any]:
@@ -222,11 +258,12 @@ def _remove(store: CachedStore) -> bool:
 
 def _is_in_use(store: CachedStore) -> bool:
     """Whether a process uses or builds a store. Writes nothing."""
-    if not store.is_finished and not store.is_dataset:
+    if store.is_build:
         return lock_holder(store.path.parent) is not None
     try:
-        with disk.open_file(store.path / USED, "rb") as handle:
-            disk.lock(handle, exclusive=True, wait=False)
+        if (store.path / USED).exists():  # a mirror would fetch it
+            with disk.open_file(store.path / USED, "rb") as handle:
+                disk.lock(handle, exclusive=True, wait=False)
     except BlockingIOError:
         return True
     except FileNotFoundError:
@@ -237,7 +274,7 @@ def _is_in_use(store: CachedStore) -> bool:
 @contextmanager
 def _exclusive(store: CachedStore) -> Iterator[None]:
     """Hold a store that no other process uses or builds; raises LockedError if one does."""
-    if not store.is_finished and not store.is_dataset:
+    if store.is_build:
         with build_lock(store.path.parent):
             yield
         return
@@ -253,10 +290,10 @@ def _clean_up(root: Path) -> None:
     """Remove the indexes of stores that are gone, and what processes that died left behind."""
     for entry in _entries_of(root):
         _clean_up_entry(root, entry)
-    for folder in ("stores", DATASETS):
+    for folder in ("stores", DATASETS, MIRRORS):
         for leftover in disk.matching(root / folder, "*.tmp"):
             disk.remove_tree(leftover)
-    for dataset in _datasets(root):
+    for dataset in _folders(root / DATASETS):
         for leftover in disk.matching(dataset / f"datasets--{dataset.name}" / "blobs", "*.incomplete"):
             if _age(leftover) > ABANDONED_SECONDS:
                 disk.unlink(leftover)
@@ -266,9 +303,9 @@ def _clean_up(root: Path) -> None:
                 disk.remove_tree(commit)
 
 
-def _datasets(root: Path) -> list[Path]:
-    """The folders of the copies of datasets."""
-    return [path for path in disk.matching(root / DATASETS) if path.is_dir() and path.suffix != ".tmp"]
+def _folders(parent: Path) -> list[Path]:
+    """The folders of stores, of datasets or of mirrors."""
+    return [path for path in disk.matching(parent) if path.is_dir() and path.suffix != ".tmp"]
 
 
 def _entries_of(root: Path) -> list[Path]:
