@@ -8,8 +8,8 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store, watching     (none imports another)
-    bar_chart, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, options, option_*,
-    python_sources, split_names, errors, user_cache
+    bar_chart, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, log_records, options,
+    option_*, python_sources, split_names, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -34,6 +34,7 @@ BASE = {
     "hub_errors",
     "io",
     "known_datasets",
+    "log_records",
     "option_calls",
     "option_kinds",
     "option_types",
@@ -57,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "formatting": {"errors"},
     "hub_errors": set(),
     "known_datasets": set(),
+    "log_records": {"events"},
     "option_kinds": {"errors", "formatting"},
     "option_types": {"errors", "option_kinds"},
     "options": {"option_kinds", "option_types"},

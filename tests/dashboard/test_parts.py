@@ -22,6 +22,7 @@ from tokenmill.dashboard.inspection import Inspection, find_lower, spread
 from tokenmill.dashboard.store_parts import packing_part
 from tokenmill.dashboard.watched import library_at
 from tokenmill.errors import StoreError, UsageError
+from tokenmill.formatting import percent
 from tokenmill.io.checked_lines import CheckedLines
 from tokenmill.store.facts import info
 
@@ -116,6 +117,18 @@ def test_packing_is_what_pack_says(client, store, seq_len):
     for name, options in variants.items():
         stats = tm.pack(store, seq_len, strategy=name.split(",")[0], **options).stats
         assert found[name] == {figure: pytest.approx(float(stats[figure])) for figure in found[name]}, name
+
+
+def test_the_bar_of_a_packing_shows_what_is_lost(client, store):
+    part = client.part("packing", seq_len=8, only=1)
+    row = next(each for each in part.split("<tr>") if "row_start document" in each)
+    stats = tm.pack(store, 8, strategy="concat", row_start="document").stats
+    lost = stats.truncated + stats.dropped
+    assert lost > stats.tokens / 2
+    width = float(re.search(r'class="part-lost" x="[\d.]+" y="0" width="([\d.]+)"', row)[1])
+    assert width == pytest.approx(600 * lost / (stats.positions + lost), abs=0.1)
+    assert f"{percent(lost, stats.tokens)} of tokens lost" in row
+    assert "truncated or dropped" in part
 
 
 def test_packing_of_a_large_store_is_estimated_from_a_part(store, monkeypatch):
@@ -290,6 +303,19 @@ def test_a_cache_lists_its_stores_and_why_they_were_built(tmp_path, tokenizer_pa
         assert asked.get("/part/facts?store=..").status == 404
         assert asked.get("/part/facts").status == 404
         assert f'store="{first.path.name}"' in asked.get("/metrics").text
+
+
+def test_a_cache_calls_a_store_incomplete_also_without_its_log(tmp_path, tokenizer_path):
+    build = CachedBuilds(tmp_path / "cache", tokenizer_path)
+    (tmp_path / "corpus").mkdir()
+    write_jsonl(tmp_path / "corpus" / "a.jsonl", ["one", "two"])
+    (tmp_path / "corpus" / "b.parquet").write_bytes(b"PAR1 is damaged")
+    with pytest.warns(UserWarning, match="1 input file failed"):
+        store = build(tmp_path / "corpus")
+    with serving(library_at(str(tmp_path / "cache"))) as asked:
+        assert 'class="state incomplete"' in asked.part("cache")
+        (store.path / "events.jsonl").unlink()
+        assert 'class="state incomplete"' in asked.part("cache")
 
 
 def test_a_store_that_was_removed_from_the_cache_is_forgotten(tmp_path, tokenizer_path):

@@ -8,9 +8,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import zlib
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
@@ -24,10 +26,13 @@ import tokenmill as tm
 from tokenmill.building.dashboard_process import chosen_token, listening_socket, url_of
 from tokenmill.cli import main
 from tokenmill.dashboard.followed_log import FollowedLog, is_alive
+from tokenmill.dashboard.metrics import metrics
 from tokenmill.dashboard.request_checks import RequestChecks, is_loopback
 from tokenmill.dashboard.watched import GONE, Cache, library_at
 from tokenmill.errors import UsageError
 from tokenmill.io.checked_lines import CheckedLines
+from tokenmill.store.facts import info
+from tokenmill.watching.history import Run
 
 PATHS = ["/", "/page.js", "/page.css", "/panel.css", "/icon.svg", "/metrics", "/part/facts", "/live"]
 BEGUN = {"pid": 1, "host": "h", "folder": "f"}
@@ -149,6 +154,31 @@ def test_odd_numbers_do_no_harm(client, query):
     assert answer.status == 200 or "is not a whole number" in answer.text
 
 
+def test_unfinished_requests_do_not_stop_the_server(shown_store, monkeypatch):
+    """Those that wait the longest make room for others, and none waits for long."""
+    monkeypatch.setattr("tokenmill.dashboard.server.MOST_CONNECTIONS", 5)
+    with serving(library_at(str(shown_store))) as asked:
+        waiting = [socket.create_connection(("127.0.0.1", asked.port), timeout=30) for _ in range(20)]
+        for each in waiting:
+            with suppress(OSError):  # ended already
+                each.send(b"GET / HTTP/1.1\r\nHost: loc")
+        assert asked.get("/part/facts").status == 200
+        assert wait_until(lambda: len(asked.server.server_state.connections) <= 5, 30)
+        monkeypatch.setattr("tokenmill.dashboard.server.HEADER_SECONDS", 0.01)
+        for each in waiting:
+            with suppress(ConnectionError):
+                assert each.recv(1) == b"", "it was ended"
+            each.close()
+        assert asked.get("/part/facts").status == 200
+
+
+def test_a_problem_of_the_server_is_said_once(shown_store, capsys):
+    with serving(library_at(str(shown_store))) as asked:
+        for _ in range(5):
+            asked.server._say_once(None, {"message": "no more\x1b files", "exception": OSError(24, "too many")})
+    assert capsys.readouterr().err == "dashboard: no more\\x1b files: [Errno 24] too many\n"
+
+
 # A token, for other machines.
 
 
@@ -236,6 +266,13 @@ def test_metrics(client, shown_store):
         assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+\{\w+=\"[^\"]*\"(,\w+=\"[^\"]*\")*\} [\d.e+-]+", line), line
 
 
+def test_names_in_metrics_have_no_control_characters():
+    run = Run('a"b', 1.0, reasons={"\x1b[2J\u202e\ud800": 1})
+    text = metrics({"s\r\n": (run, None)})
+    assert r'store="s\\r\n",reason="\\x1b[2J\\u202e\\ud800"' in text
+    assert text.encode().isascii()
+
+
 # The log.
 
 
@@ -262,6 +299,43 @@ def test_a_log_is_read_on_as_it_grows(tmp_path):
     lines.close()
     assert log.update(tmp_path)
     assert log.history.run.id == "s"
+
+
+def forged_line(body: str) -> bytes:
+    """A line whose checksum is right. `body` begins with a brace and ends without one."""
+    crc = zlib.crc32(f"{body}}}".encode())
+    return f'{body}, "crc": "{crc:08x}"}}\n'.encode()
+
+
+FORGED = [
+    '{"a": ',
+    '{"a": ' + "[" * 100_000,
+    '{"a": 1',
+    '{"event": "begun", "time": 1e300, "run": "r", "pid": 1, "host": "h", "folder": "f"',
+    '{"event": "finished", "time": "now", "run": "r"',
+    '{"event": "finished", "time": null, "run": 5',
+]
+
+
+def test_forged_lines_of_a_log_are_left_out_and_counted(shown_store, tmp_path, capsys):
+    folder = tmp_path / "store"
+    shutil.copytree(shown_store, folder)
+    before = (folder / "events.jsonl").read_bytes()
+    (folder / "events.jsonl").write_bytes(b"".join(map(forged_line, FORGED)) + b"damaged\n" + before)
+    facts = info(folder)
+    assert facts["log_lines_skipped"] == len(FORGED) + 1
+    assert facts["created"].startswith("20")
+    assert {**facts, "path": "", "disk_bytes": 0, "log_lines_skipped": 0} == {
+        **info(shown_store),
+        "path": "",
+        "disk_bytes": 0,
+    }
+    assert main(["info", str(folder)]) == 0
+    assert "7 lines of events.jsonl left out" in capsys.readouterr().out
+    with serving(library_at(str(folder))) as asked:
+        assert "7 lines of events.jsonl left out" in asked.part("facts")
+        assert "7 lines of events.jsonl left out" in asked.first_event()
+        assert asked.get("/metrics").status == 200
 
 
 def test_a_store_that_is_removed_is_not_shown_as_finished(shown_store, tmp_path):
@@ -336,6 +410,15 @@ def test_an_address_that_is_not_of_this_machine_is_said():
 def test_a_port_that_cannot_be_is_said(port):
     with pytest.raises(UsageError, match=f"port {port}: ports end at 65535; choose another with --port"):
         listening_socket(port=port)
+
+
+def test_a_token_that_can_be_guessed_is_refused_for_other_machines(shown_store, monkeypatch, capsys):
+    monkeypatch.setenv("TOKENMILL_DASH_TOKEN", "x")
+    assert main(["dash", str(shown_store), "--host", "0.0.0.0"]) == 2
+    assert "TOKENMILL_DASH_TOKEN has 1 character" in capsys.readouterr().err
+    assert chosen_token() == "x", "on this machine it is better than none"
+    monkeypatch.setenv("TOKENMILL_DASH_TOKEN", "0123456789abcdef")
+    assert chosen_token(is_local=False) == "0123456789abcdef"
 
 
 def test_an_empty_token_is_none(monkeypatch):

@@ -6,7 +6,7 @@ import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from build_helpers import wait_until
@@ -27,8 +27,8 @@ class Answer(NamedTuple):
 class Client:
     """Asks a server, with exactly the headers that are given."""
 
-    def __init__(self, port: int, dashboard: Dashboard | None = None) -> None:
-        self.port, self.dashboard = port, dashboard
+    def __init__(self, port: int, dashboard: Dashboard | None = None, server: Any = None) -> None:
+        self.port, self.dashboard, self.server = port, dashboard, server
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -71,7 +71,7 @@ def serving(library: Library, token: str | None = None) -> Iterator[Client]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
         assert wait_until(lambda: server.started, 30)
-        yield Client(sock.getsockname()[1], dashboard)
+        yield Client(sock.getsockname()[1], dashboard, server)
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()

@@ -17,9 +17,9 @@ from tokenmill.building.notebook_panel import NotebookPanel, panel_html
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.store.facts import info
 from tokenmill.watching.charts import curve, lane
-from tokenmill.watching.history import MOST_BARS, MOST_LANES, MOST_POINTS, STAGES, History, Lane
+from tokenmill.watching.history import MOST_BARS, MOST_LANES, MOST_POINTS, MOST_REASONS, STAGES, History, Lane
 from tokenmill.watching.markup import Markup, joined, tag
-from tokenmill.watching.panel import sections, what_limits
+from tokenmill.watching.panel import sections, share_done, what_limits
 
 SECONDS = {"read": 1.0, "parse": 0.5, "encode": 2.0, "write": 0.25, "sync": 0.25}
 
@@ -107,6 +107,8 @@ def test_a_real_log_gives_the_totals_of_the_store(built):
     assert "The store is not complete: 1 input file failed. The next build tries again." in status
     assert "66% done" in status  # of three files
     assert "finished" not in status
+    assert history.skipped == 0
+    assert sections(history)["problems"].count("<h3>Log</h3>") == 0
 
 
 def test_workers_that_ended_pass_their_lane_on():
@@ -197,6 +199,10 @@ def test_slices_that_write_at_the_same_time_do_not_take_each_others_place():
         {**record("finished", 1.0), "seconds": float("nan")},
         {**record("finished", 1.0), "quarantined": {"bad": "many"}},
         {**record("stopped", 1e300)},
+        {**record("stopped", 253402300800.0)},  # the year 10000
+        {**record("stopped", -1.0)},
+        {**record("finished", 1.0), "seconds": -1.0},
+        None,  # damaged
         {**record("planned", 1.0), "tokenizer": None},
         {name: value for name, value in record("finished", 1.0).items() if name != "seconds"},
     ],
@@ -206,6 +212,44 @@ def test_lines_that_are_no_events_are_left_out(damaged):
     assert history.run.shards == 1
     assert history.run.end is None
     assert sections(history, now=3.0)["status"]
+    assert history.skipped == 1
+    assert "1 line of events.jsonl left out" in sections(history, now=3.0)["problems"]
+
+
+def test_a_log_without_events_says_so():
+    panel = sections(history_of({"no": "event"}, {"no": "event"}))
+    assert "No build has begun" in panel["status"]
+    assert "2 lines of events.jsonl left out" in panel["problems"]
+
+
+def test_long_texts_and_lists_are_cut():
+    reasons = {f"reason {number}": 1 for number in range(5000)}
+    history = history_of(
+        record("begun", 0.0),
+        record("explained", 0.1, reasons=["x" * 10**6] * 500),
+        shard(1.0, pid=1, reasons=reasons),
+        record("file_failed", 1.5, file="a", error="y" * 1_400_000),
+        record("stopped", 2.0, error="z" * 1_400_000),
+    )
+    assert history.run.reasons["other reasons"] == 5000 - MOST_REASONS
+    panel = "".join(sections(history).values())
+    assert "zzz ... (1,400,000 characters)" in panel
+    assert "and 91 more" in panel
+    assert len(panel) < 300_000
+
+
+def test_a_store_that_an_earlier_slice_has_finished_is_not_called_incomplete():
+    history = history_of(
+        record("begun", 0.0, run="first"),
+        record("begun", 1.0, run="second"),
+        record("planned", 1.5, run="second", shards=3, done=1),
+        shard(2.0, pid=2, run="second"),
+        record("slice_done", 3.0, run="second", slice="1/2", missing=[0]),
+    )
+    assert share_done(history.run) == pytest.approx(2 / 3), "of the shards of all slices"
+    history.add(record("finished", 4.0, run="first", documents=5))
+    assert 'class="state finished"' in sections(history)["status"]
+    assert share_done(history.run) == 1.0
 
 
 # What it says.
@@ -312,6 +356,12 @@ def test_a_lane_shows_stages_in_proportion():
     ]
 
 
+def test_a_build_with_one_value_has_a_line():
+    panel = sections(history_of(record("begun", 0.0), record(progress(0.5, memory_bytes=2000), 0.5)))
+    assert panel["curves"].count('class="line" d="M0.0 ') == 3
+    assert 'd="M0.0 72.0L600.0 72.0"' in panel["curves"], "2 of 5 kB of memory, all the time"
+
+
 def test_a_curve_without_values_is_empty():
     assert "<path" not in curve("Time left", [], show=str, show_time=str)
 
@@ -338,6 +388,10 @@ def test_markup_escapes_texts_and_attributes():
     assert tag("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
     assert tag("input", name="n", hidden=True, value=None, class_="c") == '<input name="n" hidden class="c"/>'
     assert tag("p", "a\x00\x1b\x7f\ud800b\n") == "<p>a␀␛␡?b\n</p>"
+    assert tag("p", "a\u202eb\u2066\u200f\x85\u2028", title="\u202e") == (
+        r'<p title="\u202e">a\u202eb\u2066\u200f\u0085\u2028</p>'
+    )
+    assert tag("p", "👩\u200d🚀 العربية") == "<p>👩\u200d🚀 العربية</p>"
 
 
 def test_a_notebook_shows_the_same_figures(built):
@@ -369,6 +423,22 @@ def test_a_build_in_a_notebook_draws_its_panel(monkeypatch, tmp_path, tokenizer_
     assert len(shown) >= 3
     assert figures(shown[-1])["tokens"] == store.num_tokens
     assert 'class="state finished"' in shown[-1]
+
+
+def test_a_notebook_takes_events_as_they_are():
+    panel = NotebookPanel()
+    for event in (
+        events.Begun(folder="f", pid=1, host="h"),
+        events.WorkerDied(pid=1, code=-9, at=(0, 5)),
+        events.WorkerStuck(pid=1, seconds=60.0, is_silent=True, file=None, is_replaced=True),
+        progress(1.0, eta_seconds=None),
+    ):
+        panel(event)
+    assert panel._history.skipped == 0
+    assert [text for _, text in panel._history.run.notes] == [
+        "worker 1 died (exit -9); its tasks went to other workers",
+        "worker 1 made no progress for 60 s; it was replaced",
+    ]
 
 
 def test_notebooks_get_the_panel_without_being_asked(monkeypatch):

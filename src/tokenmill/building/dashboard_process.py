@@ -10,6 +10,7 @@ import atexit
 import importlib.util
 import json
 import os
+import secrets
 import selectors
 import socket
 import subprocess
@@ -21,10 +22,12 @@ from urllib.parse import quote
 from tokenmill import events
 from tokenmill.errors import UsageError
 from tokenmill.events import Event, Listener
+from tokenmill.formatting import some
 
 LOOPBACK = "127.0.0.1"
 PORT = 8321
 PORTS_TRIED = 50
+LEAST_TOKEN = 16  # characters, where other machines could guess it
 MODULE = "tokenmill.dashboard.following"
 TOKEN_VARIABLE = "TOKENMILL_DASH_TOKEN"  # asked for, if it is set
 
@@ -129,9 +132,15 @@ def check_installed() -> None:
         raise UsageError(f"the dashboard needs {' and '.join(missing)}: pip install 'tokenmill[dash]'")
 
 
-def chosen_token() -> str | None:
-    """The token that the user has set. An empty one would let everybody in, and counts as none."""
-    return os.environ.get(TOKEN_VARIABLE) or None
+def chosen_token(*, is_local: bool = True) -> str | None:
+    """The token that the user has set; for other machines, a new one if none is. An empty one counts as none."""
+    token = os.environ.get(TOKEN_VARIABLE) or (None if is_local else secrets.token_urlsafe(24))
+    if token is not None and len(token) < LEAST_TOKEN and not is_local:
+        raise UsageError(
+            f"{TOKEN_VARIABLE} has {some(len(token), 'character')}: other machines could guess it; set"
+            f" {LEAST_TOKEN} or more, or unset it, and a token is made"
+        )
+    return token
 
 
 def listening_socket(host: str = LOOPBACK, port: int | None = None) -> socket.socket:

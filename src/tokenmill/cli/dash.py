@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import secrets
 import sys
 from contextlib import suppress
 from typing import Any
@@ -47,9 +46,7 @@ def _dash(options: argparse.Namespace) -> int:
     from tokenmill.dashboard.watched import Cache, library_at
 
     library = library_at(options.store) if options.store else Cache(cache_root(None))
-    token = chosen_token()
-    if token is None and not is_loopback(options.host):
-        token = secrets.token_urlsafe(24)
+    token = chosen_token(is_local=is_loopback(options.host))
     with listening_socket(options.host, options.port) as sock, suppress(KeyboardInterrupt):
         address = url_of(sock, token)
         print(printable(f"dashboard: {address}   (Ctrl-C ends it)"), file=sys.stderr, flush=True)

@@ -17,7 +17,6 @@ from tokenmill.watching.panel import state_of
 
 def cache_part(cache: Cache) -> Markup:
     """All stores, builds and datasets, the most recently used first."""
-    assert cache.root is not None
     stores = cache.list()
     runs = {store.name: _last_run(store.path) for store in stores if not store.is_dataset}
     rows = [_row(store, runs.get(store.name)) for store in stores]
@@ -39,7 +38,8 @@ def _row(store: CachedStore, run: Run | None) -> list[str | Markup]:
     if store.is_dataset:
         files = some(facts["files"], "file")
         return [store.name, f"{files} of the Hugging Face Hub", "", used, "", "", human(store.nbytes), ""]
-    state = "" if facts["complete"] or run is None else state_of(run, time.time(), is_alive=is_alive(run))[0]
+    state = "" if run is None else state_of(run, time.time(), is_alive=is_alive(run))[0]
+    state = "" if facts["complete"] else state.replace("finished", "") or "incomplete"
     name = link(store.name, "build", store.name)
     source = facts.get("problem") or f"{first_names(facts['inputs'], 2)} by {facts['tokenizer']}"
     return [

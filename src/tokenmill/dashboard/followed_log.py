@@ -51,9 +51,7 @@ class FollowedLog:
                 if not end:  # a line is being written
                     break
                 for line in data[:end].splitlines(keepends=True):
-                    record = checked_record(line)
-                    if record is not None:
-                        self.history.add(record)
+                    self.history.add(checked_record(line))
                 self._position += end
                 lines.seek(self._position)
         return self._position > before

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
+from tokenmill.formatting import printable
 from tokenmill.watching.history import Run
 from tokenmill.watching.panel import share_done
 
@@ -27,42 +28,29 @@ FIGURES = {  # of the last progress: name, type and help
 
 def metrics(runs: dict[str, tuple[Run | None, bool | None]]) -> str:
     """The figures of the last build of each store, by name. With each: whether its process exists, if that is known."""
-    lines: list[str] = []
-    known = {name: run for name, (run, _) in runs.items() if run is not None}
+    known = {_labels(name): run for name, (run, _) in runs.items() if run is not None}
+    gone = {_labels(name) for name, (_, is_alive) in runs.items() if is_alive is False}
+    running = {labels: int(run.end is None and labels not in gone) for labels, run in known.items()}
+    lines = _metric("build_running", "gauge", "Whether a build is running.", running)
     lines += _metric(
-        "build_running",
-        "gauge",
-        "Whether a build is running.",
-        ((_labels(name), int(run.end is None and runs[name][1] is not False)) for name, run in known.items()),
+        "build_share_done", "gauge", "From 0 to 1.", {name: share_done(run) for name, run in known.items()}
     )
-    shares = ((_labels(name), share) for name, run in known.items() if (share := share_done(run)) is not None)
-    lines += _metric("build_share_done", "gauge", "From 0 to 1.", shares)
-    lines += _metric(
-        "build_last_event_seconds",
-        "gauge",
-        "When the build last said something, in seconds since 1970.",
-        ((_labels(name), run.last) for name, run in known.items()),
-    )
+    said = "When the build last said something, in seconds since 1970."
+    lines += _metric("build_last_event_seconds", "gauge", said, {name: run.last for name, run in known.items()})
     for field, (metric, kind, help) in FIGURES.items():
-        values = (
-            (_labels(name), run.progress[field])
-            for name, run in known.items()
-            if run.progress is not None and run.progress.get(field) is not None
-        )
-        lines += _metric(f"build_{metric}", kind, help, values)
-    stages = (
-        (_labels(name, stage=stage), seconds) for name, run in known.items() for stage, seconds in run.seconds.items()
-    )
+        figures = {labels: (run.progress or {}).get(field) for labels, run in known.items()}
+        lines += _metric(f"build_{metric}", kind, help, figures)
+    builds = [(name, run) for name, (run, _) in runs.items() if run is not None]
+    stages = {_labels(name, stage=stage): spent for name, run in builds for stage, spent in run.seconds.items()}
     lines += _metric("build_stage_seconds_total", "counter", "Time of the workers by stage.", stages)
-    reasons = (
-        (_labels(name, reason=reason), count) for name, run in known.items() for reason, count in run.reasons.items()
-    )
+    reasons = {_labels(name, reason=reason): count for name, run in builds for reason, count in run.reasons.items()}
     lines += _metric("build_quarantined_by_reason", "gauge", "Documents left out of shards of this run.", reasons)
     return "\n".join([*lines, ""])
 
 
-def _metric(name: str, kind: str, help: str, values: Iterator[tuple[str, float]]) -> list[str]:
-    lines = [f"tokenmill_{name}{labels} {value}" for labels, value in values]
+def _metric(name: str, kind: str, help: str, values: dict[str, Any]) -> list[str]:
+    """The values by their labels, as far as they are known."""
+    lines = [f"tokenmill_{name}{labels} {value}" for labels, value in values.items() if value is not None]
     return [f"# HELP tokenmill_{name} {help}", f"# TYPE tokenmill_{name} {kind}", *lines] if lines else []
 
 
@@ -72,4 +60,4 @@ def _labels(store: str, **more: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -12,6 +12,7 @@ from tokenmill.building.source_text import source_row
 from tokenmill.dashboard.inspection import SORTED_BY, FileCounts, Inspection
 from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.formatting import percent, some
+from tokenmill.log_records import shortened
 from tokenmill.packing.comparison import Packed
 from tokenmill.store.facts import info_rows
 from tokenmill.store.manifest import NAME
@@ -22,7 +23,7 @@ PAGE = 50  # entries of a list
 TOP_TOKENS = 40
 LENGTHS = (128, 131072)  # of rows, that the slider reaches
 LONGEST = 1 << 24  # that can be typed
-IN_ROWS = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"))
+IN_BAR = (("once", "tokens"), ("repeated", "repeated"), ("padding", "padding"), ("lost", "truncated or dropped"))
 
 
 def facts_part(inspection: Inspection) -> Markup:
@@ -63,11 +64,8 @@ def tokens_part(inspection: Inspection) -> Markup:
         f"Tokens per document (a column for each power of two{looked})", bars[first:], f"documents by tokens: {words}"
     )
     found = inspection.frequencies(TOP_TOKENS)
-    part = (
-        ""
-        if found.looked_at == store.num_tokens
-        else f", counted in {found.looked_at:,} of {store.num_tokens:,} tokens"
-    )
+    counted = f", counted in {found.looked_at:,} of {store.num_tokens:,} tokens"
+    part = "" if found.looked_at == store.num_tokens else counted
     most = found.counts[0][1] if found.counts else 1
     rows = [
         [
@@ -109,13 +107,7 @@ def files_part(inspection: Inspection, store: str, search: str, sort: str, first
     """The input files, and how well the tokenizer fits each."""
     sort = sort if sort in SORTED_BY else SORTED_BY[0]
     shown, count = inspection.files(sort, search, first, PAGE)
-    names = {
-        "file": "file",
-        "documents": "documents",
-        "tokens": "tokens",
-        "bytes_per_token": "bytes per token",
-        "quarantined": "quarantined",
-    }
+    names = {key: key.replace("_", " ") for key in ("file", "documents", "tokens", "bytes_per_token", "quarantined")}
     heads = [
         tag("strong", name) if key == sort else link(name, "files", store, sort=key, search=search)
         for key, name in names.items()
@@ -164,7 +156,7 @@ def quarantine_part(inspection: Inspection, store: str, reason: str, first: int)
         return tag("p", "No document was left out, and no file failed.")
     parts: list[Markup] = []
     if failed:
-        lines = [[inspection.short_name(each["file"]), each["error"]] for each in failed[:PAGE]]
+        lines = [[inspection.short_name(each["file"]), shortened(each["error"])] for each in failed[:PAGE]]
         parts.append(table(f"{some(len(failed), 'file')} failed; the next build tries again", ["file", "error"], lines))
     if total:
         choices = [link(f"all {total:,}", "quarantine", store, "chosen" if not reason else "")]
@@ -185,7 +177,7 @@ def quarantine_part(inspection: Inspection, store: str, reason: str, first: int)
 
 
 def _quarantined_row(number: int, entry: dict[str, Any], file: str) -> list[str | Markup]:
-    reason = entry["reason"] + (f" ({entry['detail']})" if entry.get("detail") else "")
+    reason = shortened(entry["reason"] + (f" ({entry['detail']})" if entry.get("detail") else ""))
     where = f"{file}, row {entry['row']:,}"
     button = tag("button", "show", type="button", data_row=number, aria_label=f"show the text of {where}")
     return [file, reason, tag("div", button), f"{entry['row']:,}"]
@@ -227,7 +219,7 @@ def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup
         table(f"Rows of {seq_len:,} positions{exact}", heads, rows, numbers=6),
         tag(
             "ul",
-            [tag("li", tag("span", class_=f"key part-{kind}"), name) for kind, name in IN_ROWS],
+            [tag("li", tag("span", class_=f"key part-{kind}"), name) for kind, name in IN_BAR],
             class_="legend",
         ),
         data_seq_len=seq_len,
@@ -238,17 +230,17 @@ def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup
 def _packed_row(packed: Packed, scale: float) -> list[str | Markup]:
     """`scale` is how many times as many tokens the whole store has as the part that was counted."""
     stats = packed.stats
-    once = stats.positions - stats.padding - stats.repeated
-    shares = {"once": once, "repeated": stats.repeated, "padding": stats.padding}
-    parts = [(f"part-{kind}", shares[kind] / max(stats.positions, 1), kind) for kind, _ in IN_ROWS]
-    fill = percent(stats.positions - stats.padding, stats.positions)
+    once, lost = stats.positions - stats.padding - stats.repeated, stats.truncated + stats.dropped
+    counts = {"once": once, "repeated": stats.repeated, "padding": stats.padding, "lost": lost}
+    parts = [(f"part-{kind}", counts[kind] / max(stats.positions + lost, 1), kind) for kind, _ in IN_BAR]
+    fill = f"{percent(stats.positions - stats.padding, stats.positions)} full, {percent(lost, stats.tokens)} of tokens lost"
     figures = {name: getattr(stats, name) for name in ("rows", "padding", "truncated", "dropped", "repeated")}
     data: dict[str, Any] = {f"data_{name}": value for name, value in figures.items()}
     return [
         tag(
             "span", packed.name, data_strategy=packed.name, data_positions=stats.positions, data_fill=stats.fill, **data
         ),
-        stacked(parts, f"{fill} full"),
+        stacked(parts, fill),
         f"{stats.rows:,}" if scale == 1.0 else f"about {round(stats.rows * scale):,}",
         percent(stats.padding, stats.positions),
         percent(stats.truncated, stats.tokens),
@@ -262,18 +254,7 @@ def packing_form(seq_len: int) -> Markup:
     """The slider and the box for the length of rows."""
     low, high = (length.bit_length() - 1 for length in LENGTHS)
     at = min(max(seq_len, 1).bit_length() - 1, high)
-    return tag(
-        "form",
-        tag(
-            "label",
-            "Positions per row ",
-            tag("input", type="range", name="power", min=low, max=high, step=0.125, value=at, data_packing=True),
-        ),
-        tag(
-            "label",
-            tag("span", "exactly ", class_="quiet"),
-            tag("input", type="number", name="seq_len", min=1, max=LONGEST, step=1, required=True, value=seq_len),
-        ),
-        class_="ask",
-        data_part="packing",
-    )
+    slider = tag("input", type="range", name="power", min=low, max=high, step=0.125, value=at, data_packing=True)
+    box = tag("input", type="number", name="seq_len", min=1, max=LONGEST, step=1, required=True, value=seq_len)
+    exactly = tag("label", tag("span", "exactly ", class_="quiet"), box)
+    return tag("form", tag("label", "Positions per row ", slider), exactly, class_="ask", data_part="packing")

@@ -16,6 +16,7 @@ from tokenmill.dashboard.followed_log import LOG, FollowedLog, is_alive
 from tokenmill.errors import StoreError, TokenmillError, UsageError
 from tokenmill.io import disk, object_store
 from tokenmill.io.atomic import digest, write_atomically
+from tokenmill.io.mirror import MIRRORS
 from tokenmill.io.object_store import check_url, is_url, join
 from tokenmill.user_cache import cache_folder
 from tokenmill.watching.history import History, Run
@@ -123,29 +124,20 @@ def _opened(folder: Path) -> Store:
         return open_store(folder)
 
 
-class Library:
-    """All that is watched: by name, and in which order it is listed."""
-
-    root: Path | None = None  # of a cache
-
-    def get(self, name: str) -> Watched:
-        """Raises StoreError for a name that is not there."""
-        raise NotImplementedError
-
-
-class OneStore(Library):
+class OneStore:
     """A store in a folder or a bucket, or the folder of a build."""
 
     def __init__(self, name: str, place: Callable[[], Path]) -> None:
         self._watched = Watched(name, place)
 
     def get(self, name: str) -> Watched:
+        """Raises StoreError for a name that is not there."""
         if name not in ("", self._watched.name):
             raise StoreError(f"there is no store {name!r} here")
         return self._watched
 
 
-class Cache(Library):
+class Cache:
     """The stores of a cache, and the builds that are running or were interrupted."""
 
     def __init__(self, root: Path) -> None:
@@ -155,11 +147,9 @@ class Cache(Library):
     def list(self) -> list[CachedStore]:
         from tokenmill.building.cache.maintenance import list_stores
 
-        assert self.root is not None
         return list_stores(self.root)
 
     def get(self, name: str) -> Watched:
-        assert self.root is not None
         watched = self._watched.get(name)
         if watched is None or not any((self.root / kind / name).exists() for kind in ("stores", "builds")):
             self._watched.pop(name, None)
@@ -169,11 +159,13 @@ class Cache(Library):
         return watched
 
 
-def _place_in(root: Path | None, name: str) -> Path:
+Library = OneStore | Cache
+
+
+def _place_in(root: Path, name: str) -> Path:
     """Where a store of the cache is: a build moves it when it is finished."""
     from tokenmill.building.source_index import read_listing
 
-    assert root is not None
     entry = root / "builds" / name
     if (entry / "store").exists() or not entry.exists():
         return entry / "store" if entry.exists() else root / "stores" / name
@@ -219,7 +211,7 @@ class BucketPlace:
         self._tags: dict[str, str] = {}
         self._looked_at: float | None = None
         self._lock = Lock()
-        self._waiting = cache_folder() / "mirrors" / f"log-{digest(self.url.encode())}"
+        self._waiting = cache_folder() / MIRRORS / f"log-{digest(self.url.encode())}"
 
     def __call__(self) -> Path:
         with self._lock:

@@ -12,9 +12,10 @@ from typing import Any
 from tokenmill.errors import CorruptError
 from tokenmill.formatting import human, in_short, in_words, some
 from tokenmill.io import disk
-from tokenmill.io.checked_lines import read_lines
+from tokenmill.io.checked_lines import numbered_records
 from tokenmill.io.mirror import mirrored_url
 from tokenmill.io.object_store import is_url
+from tokenmill.log_records import is_event, shortened
 from tokenmill.split_names import files_by_split
 from tokenmill.store.bucket import open_mirror
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
@@ -60,17 +61,21 @@ def _disk_bytes(folder: Path) -> int:
 def _from_log(folder: Path) -> dict[str, Any]:
     """When the first build of a store began and when the last one finished, in UTC; None if its log does not say.
 
-    And how many documents the reference encoded and compared in the last one.
+    And how many documents the reference encoded and compared in the last one, and how many lines are no events.
     """
     created = finished = None
+    skipped = 0
     counts: dict[str, Any] = {}
     with suppress(OSError):
-        for record in read_lines(folder / "events.jsonl"):
+        for _, record in numbered_records(folder / "events.jsonl"):
+            if record is None or not is_event(record):  # damaged, forged, or of a later version
+                skipped += 1
+                continue
             created = created or record["time"]
             if record["event"] == "finished":
                 finished = record["time"]
                 counts = {name: record.get(name) for name in ("by_reference", "spot_checked")}
-    return {"created": _iso(created), "finished": _iso(finished), **counts}
+    return {"created": _iso(created), "finished": _iso(finished), "log_lines_skipped": skipped, **counts}
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -160,7 +165,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     columns = ", ".join(f"{column['name']} ({column['dtype']} per {column['per']})" for column in facts["columns"])
     documents = f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined"
     text = f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} per token"
-    files = some(source["files"], "file")
+    files, skipped = some(source["files"], "file"), facts.get("log_lines_skipped", 0)
     rows = [
         ("store", facts["path"] + _state(facts)),
         ("documents", documents),
@@ -186,7 +191,11 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
         ("", _last_build(facts)),
+        (
+            "log",
+            f"{some(skipped, 'line')} of events.jsonl left out: damaged, or not of this version" if skipped else "",
+        ),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]
-    return [(name, value) for name, value in rows if value]
+    return [(name, shortened(value)) for name, value in rows if value]

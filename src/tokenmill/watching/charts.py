@@ -28,6 +28,8 @@ def curve(
     """Values over time as an area below a line. `limit` is drawn as a dashed line; `words` stand beside the name."""
     last = points[-1][0] if points else 1.0
     top = _round_up(max([*(value for _, value in points), *([limit] if limit else []), 1e-9]))
+    if len(points) == 1:  # of a short build: a value stands for the time until then
+        points = [(0.0, points[0][1]), *points]
     places = [(WIDTH * x / max(last, 1e-9), HEIGHT * (1 - y / top)) for x, y in points]
     drawn: list[Markup] = []
     if places:
@@ -121,23 +123,15 @@ def meter(share: float, label: str) -> Markup:
     return svg([filled], label, WIDTH, 10, "meter")
 
 
-def columns_chart(name: str, bars: Sequence[tuple[str, int]], label: str, mark: int | None = None) -> Markup:
-    """A histogram: a column for each (name, count). `mark` is the number of a column to point at."""
+def columns_chart(name: str, bars: Sequence[tuple[str, int]], label: str) -> Markup:
+    """A histogram: a column for each (name, count)."""
     most, count = max([value for _, value in bars] or [1]), max(len(bars), 1)
     drawn = []
     for number, (_, value) in enumerate(bars):
-        height = HEIGHT * value / most if value else 0
-        kind = "column marked" if number == mark else "column"
-        drawn.append(
-            tag(
-                "rect",
-                class_=kind,
-                x=f"{WIDTH * (number + 0.08) / count:.1f}",
-                y=f"{HEIGHT - max(height, 1 if value else 0):.1f}",
-                width=f"{WIDTH * 0.84 / count:.1f}",
-                height=f"{max(height, 1 if value else 0):.1f}",
-            )
-        )
+        height = max(HEIGHT * value / most, 1) if value else 0
+        x, width = f"{WIDTH * (number + 0.08) / count:.1f}", f"{WIDTH * 0.84 / count:.1f}"
+        y, high = f"{HEIGHT - height:.1f}", f"{height:.1f}"
+        drawn.append(tag("rect", class_="column", x=x, y=y, width=width, height=high))
     ends = [bars[0][0], bars[len(bars) // 2][0], bars[-1][0]] if len(bars) > 2 else [bar[0] for bar in bars]
     return tag(
         "figure",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from tokenmill.watching.log_records import is_event
+from tokenmill.log_records import is_event, shortened
 
 STAGES = ("read", "parse", "encode", "write", "sync")
 MOST_POINTS = 600  # of a curve; then neighbours are merged
@@ -14,9 +15,11 @@ MOST_BARS = 240  # of a worker
 MOST_LANES = 64  # workers with a lane of their own
 MOST_NOTES = 200
 MOST_FAILED = 1000
+MOST_REASONS = 100
 MOST_RUNS = 1000  # whose ids are known
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class Lane:
         self.bars.append(Bar(start, stop, stages, shards))
         self.shards += shards
         if len(self.bars) > MOST_BARS:
-            self.bars = [_merged_bars(*self.bars[at : at + 2]) for at in range(0, len(self.bars), 2)]
+            self.bars = _halved(self.bars, _merged_bars)
 
 
 @dataclass(slots=True)
@@ -86,6 +89,10 @@ class Run:
     def is_over(self) -> bool:
         return self.end is not None
 
+    @property
+    def is_slice_done(self) -> bool:
+        return self.end is not None and self.end["event"] == "slice_done"
+
     def stage_shares(self) -> dict[str, float]:
         """The share of each stage in the time of the workers."""
         total = sum(self.seconds.values())
@@ -100,17 +107,26 @@ class History:
 
     def __init__(self) -> None:
         self.run: Run | None = None
+        self.skipped = 0  # lines that are no events
         self._before: Run | None = None  # the one before that
         self._earlier: deque[str] = deque(maxlen=MOST_RUNS)  # ids
 
-    def add(self, record: Record) -> None:
-        """Take in one line of the log. Lines that are no events are left out."""
-        run = self._run_of(record["run"], float(record["time"])) if is_event(record) else None
+    def add(self, record: Record | None) -> None:
+        """Take in one line of the log, None for a damaged one. Lines that are no events are left out, and counted."""
+        if record is None or not is_event(record):
+            self.skipped += 1
+            return
+        record = shortened(record)
+        run = self._run_of(record["run"], float(record["time"]))
         if run is None:
+            if record["event"] == "finished" and self.run is not None and self.run.is_slice_done:
+                self.run.end = record  # a slice that began earlier was the last to end, and has finished the store
             return
         run.last = float(record["time"])
         if record["event"] in _TAKERS:
             _TAKERS[record["event"]](self, run, record)
+        if record["event"] in _NOTES:
+            run.notes.append((record["time"], _NOTES[record["event"]](record)))
 
     def _run_of(self, name: str, time: float) -> Run | None:
         """None for one that began before the last."""
@@ -127,7 +143,7 @@ class History:
         run.begun = record
 
     def _explained(self, run: Run, record: Record) -> None:
-        run.explained = [str(reason) for reason in record["reasons"]]
+        run.explained = record["reasons"][:MOST_REASONS]
 
     def _planned(self, run: Run, record: Record) -> None:
         run.planned = record
@@ -137,17 +153,10 @@ class History:
 
     def _progress(self, run: Run, record: Record) -> None:
         run.progress = record
-        point = Point(
-            float(record["seconds"]),
-            float(record["text_bytes_per_second"]),
-            float(record["tokens_per_second"]),
-            record["eta_seconds"],
-            int(record["memory_bytes"]),
-            int(record["workers"]),
-        )
-        run.points.append(point)
+        names = ("seconds", "text_bytes_per_second", "tokens_per_second", "eta_seconds", "memory_bytes", "workers")
+        run.points.append(Point(*(record[name] for name in names)))
         if len(run.points) > MOST_POINTS:
-            run.points = [_merged_points(*run.points[at : at + 2]) for at in range(0, len(run.points), 2)]
+            run.points = _halved(run.points, _merged_points)
 
     def _shard_done(self, run: Run, record: Record) -> None:
         stages = _stages(record["seconds"])
@@ -168,7 +177,8 @@ class History:
         for stage, seconds in stages.items():
             run.seconds[stage] += seconds
         for reason, count in record.get("reasons", {}).items():
-            run.reasons[reason] = run.reasons.get(reason, 0) + count
+            name = reason if reason in run.reasons or len(run.reasons) < MOST_REASONS else "other reasons"
+            run.reasons[name] = run.reasons.get(name, 0) + count
 
     def _lane(self, run: Run, pid: str) -> Lane:
         """The lane of a worker: its own, that of one which ended, or a new one. The last lane takes what is too much."""
@@ -188,39 +198,6 @@ class History:
             run.failed_names.add(record["file"])
             run.failed.append(record)
 
-    def _worker_recycled(self, run: Run, record: Record) -> None:
-        self._end_lane(run, record)
-        self._note(run, record, f"worker {record['pid']} outgrew its share of memory and was replaced")
-
-    def _worker_died(self, run: Run, record: Record) -> None:
-        self._end_lane(run, record)
-        self._note(run, record, f"worker {record['pid']} died (exit {record['code']}); its tasks went to other workers")
-
-    def _worker_stuck(self, run: Run, record: Record) -> None:
-        at = f" at {record['file']}" if record["file"] else ""
-        then = "; it was replaced" if record["is_replaced"] else ""
-        self._note(run, record, f"worker {record['pid']} made no progress for {record['seconds']:.0f} s{at}{then}")
-
-    def _device_lost(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"the engine lost its device: {record['why']}. The reference encodes the rest")
-
-    def _document_crashed(self, run: Run, record: Record) -> None:
-        self._note(
-            run, record, f"document {record['document']} of task {record['task']} crashed the engine: quarantined"
-        )
-
-    def _large_document(self, run: Run, record: Record) -> None:
-        self._note(run, record, record["message"])
-
-    def _waiting(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"waiting for process {record['process']}, which builds the same store")
-
-    def _engine_proof(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"first use of {record['tokenizer']}: the fast engine is compared with its reference")
-
-    def _downloading(self, run: Run, record: Record) -> None:
-        self._note(run, record, f"{record['files']:,} files of the Hub are copied while others are encoded")
-
     def _ended(self, run: Run, record: Record) -> None:
         run.end = record
 
@@ -231,9 +208,6 @@ class History:
             self._earlier[-1] = run.id
             self.run, self._before = self._before, None
             self.run.checked = record["time"]
-
-    def _note(self, run: Run, record: Record, text: str) -> None:
-        run.notes.append((record["time"], text))
 
     def _end_lane(self, run: Run, record: Record) -> None:
         for lane in run.lanes:
@@ -250,17 +224,24 @@ _TAKERS = {
     "shard_done": History._shard_done,
     "shards_done": History._shards_done,
     "file_failed": History._file_failed,
-    "worker_recycled": History._worker_recycled,
-    "worker_died": History._worker_died,
-    "worker_stuck": History._worker_stuck,
-    "device_lost": History._device_lost,
-    "document_crashed": History._document_crashed,
-    "large_document": History._large_document,
-    "waiting": History._waiting,
-    "engine_proof": History._engine_proof,
-    "downloading": History._downloading,
     "up_to_date": History._up_to_date,
+    **dict.fromkeys(("worker_recycled", "worker_died"), History._end_lane),
     **dict.fromkeys(("finished", "stopped", "slice_done"), History._ended),
+}
+_NOTES: dict[str, Callable[[Record], str]] = {
+    "worker_recycled": lambda it: f"worker {it['pid']} outgrew its share of memory and was replaced",
+    "worker_died": lambda it: f"worker {it['pid']} died (exit {it['code']}); its tasks went to other workers",
+    "worker_stuck": lambda it: (
+        f"worker {it['pid']} made no progress for {it['seconds']:.0f} s"
+        + (f" at {it['file']}" if it["file"] else "")
+        + ("; it was replaced" if it["is_replaced"] else "")
+    ),
+    "device_lost": lambda it: f"the engine lost its device: {it['why']}. The reference encodes the rest",
+    "document_crashed": lambda it: f"document {it['document']} of task {it['task']} crashed the engine: quarantined",
+    "large_document": lambda it: str(it["message"]),
+    "waiting": lambda it: f"waiting for process {it['process']}, which builds the same store",
+    "engine_proof": lambda it: f"first use of {it['tokenizer']}: the fast engine is compared with its reference",
+    "downloading": lambda it: f"{it['files']:,} files of the Hub are copied while others are encoded",
 }
 
 
@@ -268,22 +249,17 @@ def _stages(seconds: Record) -> dict[str, float]:
     return {stage: float(seconds.get(stage, 0.0)) for stage in STAGES}
 
 
-def _merged_points(first: Point, second: Point | None = None) -> Point:
+def _halved(values: list[T], merged: Callable[[T, T], T]) -> list[T]:
+    """Each two neighbours as one."""
+    return [*map(merged, values[::2], values[1::2]), *values[len(values) // 2 * 2 :]]
+
+
+def _merged_points(first: Point, second: Point) -> Point:
     """The later of two neighbours, with the rates and the memory of both."""
-    if second is None:
-        return first
-    return Point(
-        second.seconds,
-        (first.text_rate + second.text_rate) / 2,
-        (first.token_rate + second.token_rate) / 2,
-        second.eta,
-        max(first.memory, second.memory),
-        second.workers,
-    )
+    rates = (first.text_rate + second.text_rate) / 2, (first.token_rate + second.token_rate) / 2
+    return Point(second.seconds, *rates, second.eta, max(first.memory, second.memory), second.workers)
 
 
-def _merged_bars(first: Bar, second: Bar | None = None) -> Bar:
-    if second is None:
-        return first
+def _merged_bars(first: Bar, second: Bar) -> Bar:
     stages = {stage: first.stages[stage] + second.stages[stage] for stage in STAGES}
     return Bar(first.start, second.stop, stages, first.shards + second.shards)

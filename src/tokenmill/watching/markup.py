@@ -46,8 +46,10 @@ def _attribute(key: str, value: Attribute) -> str:
 
 
 def _visible(text: str) -> str:
-    """Control characters and lone surrogates as the characters that stand for them: none of them is valid in a page."""
+    """Control characters, those that turn the direction of text, and lone surrogates as what stands for them."""
     return text.translate(_CONTROLS).encode("utf-8", "replace").decode() if not text.isprintable() else text
 
 
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS: dict[int, str] = {code: f"\\u{code:04x}" for code in (*range(0x80, 0xA0), 0xFEFF, *_TURNS)}
+_CONTROLS |= {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}

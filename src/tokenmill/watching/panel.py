@@ -39,14 +39,15 @@ def sections(
     run = history.run
     if run is None:
         waiting = tag("p", nothing, class_="status-line")
-        return {"status": waiting} | dict.fromkeys(("figures", "curves", "workers", "problems"), Markup(""))
+        empty = dict.fromkeys(("figures", "curves", "workers"), Markup(""))
+        return {"status": waiting, **empty, "problems": _skipped(history)}
     is_running = run.end is None and is_alive is not False
     return {
         "status": _status(run, now, is_alive=is_alive),
         "figures": _figures(run),
         "curves": _curves(run, is_running=is_running),
         "workers": _workers(run, now, is_running=is_running),
-        "problems": _problems(run),
+        "problems": joined([_problems(run), _skipped(history)]),
     }
 
 
@@ -101,21 +102,24 @@ def _unfinished(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, st
 
 def share_done(run: Run) -> float | None:
     """From 0 to 1; None if it is not known. Files that failed are not done."""
+    planned, progress = run.planned or {}, run.progress or {}
     if run.end is not None and run.end["event"] in ("finished", "up_to_date"):
         failed = run.end.get("failed_files", 0)
-        return float(1 - failed / max(failed, (run.planned or {}).get("files", 0), 1))
-    progress = run.progress
-    if progress is None or not progress["total_source_bytes"]:
-        return None
-    return float(progress["source_bytes"] / progress["total_source_bytes"])
+        whole = max(planned.get("files", 0), failed, 1)
+        done = whole - failed
+    elif run.is_slice_done:  # of the shards of all slices
+        done, whole = planned.get("done", 0) + run.shards, planned.get("shards", 0)
+    else:
+        done, whole = progress.get("source_bytes", 0), progress.get("total_source_bytes", 0)
+    return float(min(max(done / whole, 0), 1)) if whole else None
 
 
 def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
     state, sentence = state_of(run, now, is_alive=is_alive)
     share = share_done(run)
-    began = _date(run.began)
     planned = run.planned
     plan = f"{planned['tokenizer']} by {planned['engine']}; {planned['workers']}" if planned is not None else ""
+    checked = f" · found up to date {_date(run.checked)}" if run.checked is not None else ""
     percent = "" if share is None else f"{int(100 * share)}%"  # 100% only when all is done
     return joined(
         [
@@ -123,7 +127,7 @@ def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
             tag(
                 "div", meter(share or 0.0, f"{percent} done"), tag("strong", percent), class_="whole", data_share=share
             ),
-            tag("p", f"begun {began}", " · " if plan else "", plan, _checked(run), class_="quiet"),
+            tag("p", f"begun {_date(run.began)}", " · " if plan else "", plan, checked, class_="quiet"),
             *([tag("p", "Built because: ", "; ".join(run.explained), class_="quiet")] if run.explained else []),
         ]
     )
@@ -131,10 +135,6 @@ def _status(run: Run, now: float, *, is_alive: bool | None) -> Markup:
 
 def _date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _checked(run: Run) -> str:
-    return f" · found up to date {_date(run.checked)}" if run.checked is not None else ""
 
 
 def _figures(run: Run) -> Markup:
@@ -154,10 +154,9 @@ def _figures(run: Run) -> Markup:
     all_shards = progress.get("shards", 0)
     of_all = f" of {all_shards:,}" if all_shards else ""
     text_bytes, seconds = progress.get("text_bytes", 0), progress.get("seconds", 0.0)
-    rate = text_bytes / seconds if is_finished and seconds else progress.get("text_bytes_per_second", 0.0)
-    token_rate = (
-        progress.get("tokens", 0) / seconds if is_finished and seconds else progress.get("tokens_per_second", 0.0)
-    )
+    rate, token_rate = progress.get("text_bytes_per_second", 0.0), progress.get("tokens_per_second", 0.0)
+    if is_finished and seconds:
+        rate, token_rate = text_bytes / seconds, progress["tokens"] / seconds
     boxes = [
         _box("documents", f"{documents:,}", documents),
         _box("tokens", f"{tokens:,}", tokens),
@@ -183,36 +182,20 @@ def _box(name: str, text: str, value: float, *, is_bad: bool = False) -> Markup:
 
 
 def _curves(run: Run, *, is_running: bool) -> Markup:
-    points = run.points
-    if not points:
+    if not run.points:
         return Markup("")
-    budget = (run.progress or {}).get("memory_budget", 0)
-    memory = human(points[-1].memory) + (f" of {human(budget)}" if budget else "")
-    eta = points[-1].eta
+    last, budget = run.points[-1], (run.progress or {}).get("memory_budget", 0)
+    rates = [(point.seconds, point.text_rate) for point in run.points]
+    left = [(point.seconds, point.eta) for point in run.points if point.eta is not None]
+    memory = [(point.seconds, float(point.memory)) for point in run.points]
+    in_words = human_time(last.eta) if is_running and last.eta is not None else ""
+    used = human(last.memory) + (f" of {human(budget)}" if budget else "")
+    rate = f"{human(last.text_rate)}/s of text"
     return tag(
         "div",
-        curve(
-            "Throughput",
-            [(point.seconds, point.text_rate) for point in points],
-            show=lambda value: f"{human(value)}/s",
-            show_time=_clock,
-            words=f"{human(points[-1].text_rate)}/s of text",
-        ),
-        curve(
-            "Time left",
-            [(point.seconds, point.eta) for point in points if point.eta is not None],
-            show=_clock,
-            show_time=_clock,
-            words=human_time(eta) if is_running and eta is not None else "",
-        ),
-        curve(
-            "Memory",
-            [(point.seconds, float(point.memory)) for point in points],
-            show=human,
-            show_time=_clock,
-            limit=float(budget) or None,
-            words=memory,
-        ),
+        curve("Throughput", rates, show=lambda value: f"{human(value)}/s", show_time=_clock, words=rate),
+        curve("Time left", left, show=_clock, show_time=_clock, words=in_words),
+        curve("Memory", memory, show=human, show_time=_clock, limit=float(budget) or None, words=used),
         class_="curves",
     )
 
@@ -276,16 +259,24 @@ def _workers(run: Run, now: float, *, is_running: bool) -> Markup:
 
 
 def _problems(run: Run) -> Markup:
-    parts: list[Markup] = []
     reasons: dict[str, Any] = (run.end or {}).get("quarantined") or run.reasons
-    if reasons:
-        items = [tag("li", f"{count:,} ", reason) for reason, count in reasons.items()]
-        parts += [tag("h3", "Quarantined documents"), tag("ul", items)]
-    if run.failed:
-        items = [tag("li", each["error"]) for each in run.failed[:MOST_SHOWN]]
-        more = len(run.failed) - MOST_SHOWN
-        parts += [tag("h3", "Failed files"), tag("ul", items), *([tag("p", f"and {more:,} more")] if more > 0 else [])]
-    if run.notes:
-        items = [tag("li", text) for _, text in list(run.notes)[-MOST_SHOWN:]]
-        parts += [tag("h3", "Notes"), tag("ul", items)]
-    return joined(parts)
+    return joined(
+        [
+            _list("Quarantined documents", [f"{count:,} {reason}" for reason, count in reasons.items()]),
+            _list("Failed files", [each["error"] for each in run.failed]),
+            _list("Notes", [text for _, text in list(run.notes)[-MOST_SHOWN:]]),
+        ]
+    )
+
+
+def _skipped(history: History) -> Markup:
+    lines = f"{some(history.skipped, 'line')} of events.jsonl left out: damaged, or not of this version of tokenmill"
+    return _list("Log", [lines] if history.skipped else [])
+
+
+def _list(title: str, texts: list[str]) -> Markup:
+    """The first texts of a list, and how many more there are."""
+    more = len(texts) - MOST_SHOWN
+    items = tag("ul", [tag("li", text) for text in texts[:MOST_SHOWN]])
+    rest = [tag("p", f"and {more:,} more")] if more > 0 else []
+    return joined([tag("h3", title), items, *rest]) if texts else Markup("")
