@@ -23,12 +23,13 @@ FILES = {
     "tokenizer.json": b'{"model": {"vocab": {}}}',
     "tokenizer_config.json": b'{"eos_token": "</s>"}',
     "special_tokens_map.json": b"{}",
+    "chat_template.jinja": b"{{ messages }}",
     "config.json": b"{}",
     "README.md": b"a model",
     "tokenization_model.py": b"raise SystemExit('remote code')",
     "model.safetensors": b"weights",
 }
-OURS = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+OURS = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
 TOKEN = "hf_aSecretThatNobodyMaySee"
 
 CHILD = """

@@ -70,7 +70,10 @@ def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:
         known = [name for name in names if name in facts["added"]]
         if len(known) == 1:
             special.setdefault(which, known[0])
-    definition = replace(definition, special_tokens=applied, special=special)
+    beside = found.beside or definition.beside
+    if found.kind == "json" and found.files["tokenizer.json"] != facts["json"].encode():
+        beside = {**beside, **found.files}
+    definition = replace(definition, special_tokens=applied, special=special, beside=beside)
     definition.__dict__["fingerprint"] = facts["fingerprint"]  # computing it again takes up to a second
     return Tokenizer(
         definition,

@@ -33,6 +33,7 @@ from tokenmill.io import disk
 SPECIALS = ("parse", "text", "error")
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece", "python")
 OWN_FILE = "tokenmill.json"
+EFFECTIVE = "effective_tokenizer.json"  # beside a tokenizer.json that is kept as it came
 VERSION = 1
 
 
@@ -43,7 +44,8 @@ class Definition:
     `json` is an effective tokenizer.json, or None if the tokenizer has no such form. `files` are what the reference is
     constructed from, if that is not the json. `special_tokens` is "parse" (names of special tokens in a text become
     their ids, as in `tokenizers`) or "text" (they are ordinary text). `special` has the names of "eos" and "bos" where
-    they are known. `python_class` is the class of a slow tokenizer, as "module:class".
+    they are known. `python_class` is the class of a slow tokenizer, as "module:class". `beside` are files as
+    they came, such as a chat template: other tools read them, and they decide no ids.
     """
 
     json: str | None = field(repr=False)
@@ -52,6 +54,7 @@ class Definition:
     special_tokens: str = "parse"
     special: dict[str, str] = field(default_factory=dict)
     python_class: str | None = None
+    beside: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     __repr__ = fields_in_one_line
 
@@ -118,12 +121,13 @@ class Definition:
             "json": self.json is not None,
             "files": sorted(self.files),
         }
+        own |= {"beside": sorted(self.beside)} if self.beside else {}
         names = {f"{which}_token": name for which, name in sorted(self.special.items())}
         body = {OWN_FILE: json.dumps(own, indent=1, ensure_ascii=False).encode()}
         if self.json is not None:  # in the form that other tools expect
-            body["tokenizer.json"] = self.json.encode()
+            body[EFFECTIVE if "tokenizer.json" in self.beside else "tokenizer.json"] = self.json.encode()
             body["tokenizer_config.json"] = json.dumps(names, indent=1, ensure_ascii=False).encode()
-        return {**body, **self.files}
+        return {**body, **self.beside, **self.files}
 
     def save(self, folder: Path) -> None:
         for name, content in self.contents().items():
@@ -146,8 +150,10 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
                 f"{path} names the class {named}, which is not of transformers; pass the object itself"
             )
         files = {name: disk.read_bytes(folder / name) for name in own["files"]}
-        text = disk.read_bytes(folder / "tokenizer.json").decode("utf-8") if own["json"] else None
-        return Definition(text, own["reference"], files, own["special_tokens"], own["special"], named)
+        beside = {name: disk.read_bytes(folder / name) for name in own.get("beside", ())}
+        body = folder / (EFFECTIVE if "tokenizer.json" in beside else "tokenizer.json")
+        text = disk.read_bytes(body).decode("utf-8") if own["json"] else None
+        return Definition(text, own["reference"], files, own["special_tokens"], own["special"], named, beside)
     except OSError as error:
         raise TokenizerError(f"cannot read {error.filename}: {error.strerror}") from error
     except TokenizerError:
@@ -160,7 +166,7 @@ def _read_own(path: Path) -> dict[str, Any]:
     own: dict[str, Any] = json.loads(disk.read_bytes(path))
     if own["version"] != VERSION:
         raise TokenizerError(f"{path}: version {own['version']}, but this tokenmill reads {VERSION}; upgrade it")
-    if any(Path(name).name != name for name in own["files"]):
+    if any(Path(name).name != name for name in [*own["files"], *own.get("beside", ())]):
         raise ValueError("it names files in other folders")
     if own["reference"] not in REFERENCES:
         raise ValueError(f"unknown reference {own['reference']!r}")

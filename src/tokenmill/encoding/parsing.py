@@ -29,7 +29,7 @@ def parse_safely(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         return parse(found, policy)
     try:
         with _children.lend() as child:
-            body = {"found": {**vars(found), "files": list(found.files), "live": None}, "policy": policy}
+            body = {"found": {**vars(found), "files": list(found.files), "live": None, "beside": {}}, "policy": policy}
             answer = child.call(body, *found.files.values())
     except ChildDied as died:
         raise TokenizerError(f"{where}: the library that loads this tokenizer {died}; is the file damaged?") from died

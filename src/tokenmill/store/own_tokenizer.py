@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,5 @@ class StoredTokenizer:
 
 
 def stored_tokenizer(folder: Path, manifest: Manifest) -> StoredTokenizer:
-    facts = manifest.tokenizer
-    return StoredTokenizer(
-        name=facts["name"],
-        fingerprint=facts["fingerprint"],
-        vocab_size=facts["vocab_size"],
-        eos_id=facts["eos_id"],
-        bos_id=facts["bos_id"],
-        engine=facts["engine"],
-        path=folder / "tokenizer",
-    )
+    facts = {each.name: manifest.tokenizer[each.name] for each in fields(StoredTokenizer) if each.name != "path"}
+    return StoredTokenizer(**facts, path=folder / "tokenizer")

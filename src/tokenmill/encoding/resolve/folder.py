@@ -11,7 +11,7 @@ from tokenmill.encoding.conversion.sentencepiece_model import read_model
 from tokenmill.encoding.conversion.tiktoken_bpe import REST_FILE, from_rank_file, looks_like_ranks
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.libraries import quiet_transformers
-from tokenmill.encoding.resolve.objects import CONFIG, ENDS, TokenizerFiles, from_transformers
+from tokenmill.encoding.resolve.objects import BESIDE, CONFIG, ENDS, TokenizerFiles, from_transformers
 from tokenmill.errors import TokenizerError
 
 # Files from which transformers creates a tokenizer if there is no tokenizer.json.
@@ -19,6 +19,9 @@ _SLOW_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", CON
 # Tokenizer classes and model types whose ids are those of their SentencePiece model. Others shift the ids, or change the
 # text first.
 _SAME_AS_MODEL = ("llama", "codellama", "code_llama", "mistral", "mixtral", "gemma")
+
+
+LARGEST_BESIDE = 1 << 24  # bytes
 
 
 def from_folder(name: str, folder: Path) -> TokenizerFiles:
@@ -29,12 +32,14 @@ def from_folder(name: str, folder: Path) -> TokenizerFiles:
     special = _special_names(folder)
     body = folder / "tokenizer.json"
     if body.is_file():
-        return TokenizerFiles(name, "json", {"tokenizer.json": _read_file(body)}, special, file=str(body))
+        return TokenizerFiles(
+            name, "json", {"tokenizer.json": _read_file(body)}, special, file=str(body), beside=_beside(folder)
+        )
     models = sorted([*folder.glob("*.model"), *folder.glob("*.model.v*"), *folder.glob("*.tiktoken")])
     if models:
         model = from_file(name, models[0])
         if model.kind != "sentencepiece" or _is_complete(model, folder):
-            return replace(model, special=special)
+            return replace(model, special=special, beside=_beside(folder))
     packed = folder / "tokenizer.json.gz"
     if packed.is_file():
         raise TokenizerError(f"{packed} is compressed with gzip; unpack it first: gunzip -k {packed}")
@@ -64,7 +69,9 @@ def from_file(name: str, path: Path) -> TokenizerFiles:
         return TokenizerFiles(name, "ranks", from_rank_file(path, raw, rest).to_files())
     if ".model" in path.name and raw.lstrip()[:1] != b"{":
         return TokenizerFiles(name, "sentencepiece", {"tokenizer.model": raw}, file=str(path))
-    return TokenizerFiles(name, "json", {"tokenizer.json": raw}, _special_names(path.parent))
+    return TokenizerFiles(
+        name, "json", {"tokenizer.json": raw}, _special_names(path.parent), beside=_beside(path.parent)
+    )
 
 
 def _is_complete(model: TokenizerFiles, folder: Path) -> bool:
@@ -122,6 +129,12 @@ def _special_names(folder: Path) -> dict[str, str]:
             if isinstance(value, str):
                 names.setdefault(which, value)
     return names
+
+
+def _beside(folder: Path) -> dict[str, bytes]:
+    """The files beside a tokenizer that other tools read. Larger ones are something else."""
+    paths = [folder / name for name in BESIDE]
+    return {path.name: _read_file(path) for path in paths if path.is_file() and path.stat().st_size < LARGEST_BESIDE}
 
 
 def _read_file(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from tokenmill.errors import TokenizerError
 from tokenmill.hub_errors import LOGIN, explain_answer, hub_host, one_line, quiet, quotes_token
 
 # Requested from every repo, before the vocabulary: if a vocabulary is cached, these have been looked up.
-_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
+_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 # Other files that describe a tokenizer without a tokenizer.json.
 _EXTRAS = ("added_tokens.json", "config.json")
 # What hosts that do not list the files of a repo are asked for.

@@ -16,6 +16,8 @@ from tokenmill.errors import TokenizerError, UsageError
 
 CONFIG = "tokenizer_config.json"
 ENDS = ("eos", "bos")
+# Files beside a tokenizer that other tools read: they are kept as they came.
+BESIDE = (CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json")
 # What transformers writes into a configuration about where it came from. It does not affect the tokenizer.
 _ORIGIN = ("is_local", "local_files_only", "name_or_path", "transformers_version", "_commit_hash")
 _OLD_KEY = "additional_special_tokens"  # written as null by a tokenizer that was read from files
@@ -27,7 +29,7 @@ class TokenizerFiles:
 
     `special` has the names of eos and bos, if files beside the tokenizer or the object name them. `definition` is set if
     `kind` is "definition". `special_tokens` is the policy the object was created with. `live` is the object itself, if it
-    is a slow tokenizer. `file` is the path for error messages, if it is not `name`.
+    is a slow tokenizer. `file` is the path for error messages, if it is not `name`. `beside` are files as they came.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TokenizerFiles:
     special_tokens: str = "parse"
     live: Any = None
     file: str = ""
+    beside: dict[str, bytes] = field(default_factory=dict)
 
 
 def from_object(spec: Any) -> TokenizerFiles:
@@ -67,20 +70,23 @@ def from_transformers(spec: Any, name: str) -> TokenizerFiles:
     """Take a tokenizer of transformers: the current backend of a fast one, the saved files and class of a slow one."""
     special = {which: str(getattr(spec, f"{which}_token")) for which in ENDS if getattr(spec, f"{which}_token")}
     policy = "text" if spec.split_special_tokens else "parse"
-    backend = getattr(spec, "backend_tokenizer", None)
-    if backend is not None:
-        body = {"tokenizer.json": _to_json(backend, name)}
-        return TokenizerFiles(name, "json", body, special, special_tokens=policy)
     with tempfile.TemporaryDirectory() as folder:
         try:
             spec.save_pretrained(folder)
         except Exception as error:
-            raise TokenizerError(f"{name}: the slow tokenizer cannot be saved: {error}") from error
+            raise TokenizerError(f"{name}: the tokenizer cannot be saved: {error}") from error
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
     config = {key: value for key, value in json.loads(files.get(CONFIG, b"{}")).items() if key not in _ORIGIN}
     if config.get(_OLD_KEY) is None:
         config.pop(_OLD_KEY, None)
     files[CONFIG] = json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode()
+    backend = getattr(spec, "backend_tokenizer", None)
+    if backend is not None:
+        body, beside = (
+            {"tokenizer.json": _to_json(backend, name)},
+            {each: files[each] for each in BESIDE if each in files},
+        )
+        return TokenizerFiles(name, "json", body, special, special_tokens=policy, beside=beside)
     python_class = f"{type(spec).__module__}:{type(spec).__qualname__}"
     definition = Definition(None, "python", files, policy, special, python_class)
     return TokenizerFiles(name, "definition", special=special, definition=definition, live=spec)
