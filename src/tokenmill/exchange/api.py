@@ -16,7 +16,8 @@ from tokenmill.exchange.output import Output, OutputFile
 from tokenmill.exchange.registry import FORMATS
 from tokenmill.exchange.selection import Selection
 from tokenmill.io import disk
-from tokenmill.io.atomic import naming_files
+from tokenmill.io.atomic import digest, naming_files
+from tokenmill.io.mirror import mirrored_url
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import declared, given_of, option_name, values_of
@@ -71,12 +72,14 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     job = Job(parts, arguments, store.manifest.tokenizer)
     files, indexes = format.files(job)
     files = [*files, *_tokenizer_files(store)]
-    facts = {"format": format.name, **_facts(parts, store)}
+    facts = {"format": format.name, **_facts(parts, store), "origins": _origins(parts)}
     folder = Path(arguments.path)
     with naming_files(), Output(folder, report) as output:
         before = format.name if output.receipt is None else output.receipt["facts"].get("format")
         if before != format.name:
             raise UsageError(f"{folder} holds an export in the format {before}: choose another folder, or remove it")
+        if output.origins and not set(output.origins) & set(facts["origins"]):
+            raise MismatchError(f"{folder} holds an export of another store: choose another folder, or remove it")
         written = 0 if output.is_current(facts, files, indexes) else output.write(facts, files, indexes)
         names = [*(file.name for file in files), *(index.name for index in indexes)]
         nbytes = sum(os.stat(folder / name).st_size for name in names)
@@ -163,6 +166,14 @@ def _one_tokenizer(stores: list[Store]) -> Store:
         if fact != facts[0]:
             raise MismatchError(f"{store.path} is of another tokenizer than {stores[0].path}: export them one by one")
     return stores[0]
+
+
+def _origins(parts: dict[str, Part]) -> list[str]:
+    """What data of one origin shares some of: where its stores are, what they hold, and shards, as they stay when it grows."""
+    stores = {part.store.path: part.store for part in parts.values()}
+    places = [digest((mirrored_url(path) or os.path.realpath(path)).encode())[:24] for path in stores]
+    shards = [shard for store in stores.values() for shard in sorted(store.manifest.shard_ids)[:16]]
+    return sorted({*places, *(store.fingerprint for store in stores.values()), *shards})
 
 
 def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:

@@ -6,12 +6,13 @@ others, such as an index, are written last and removed before any other file cha
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -41,6 +42,7 @@ class Written:
     checksum: str
     key: str
     mtime_ns: int
+    ctime_ns: int = 0  # not in earlier receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,12 @@ class IndexFile:
     write: Callable[[BinaryIO, Mapping[str, Written]], None]
 
 
-class _Hashing:
+class _Hashing(io.RawIOBase):
     """A file to write to, front to back, that computes the checksum of what is written."""
 
     def __init__(self, out: BinaryIO, advanced: Callable[[int], None]) -> None:
         self._out, self._hash, self._advanced = out, xxhash.xxh3_128(), advanced
-        self.size, self.closed = 0, False
+        self.size = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
@@ -83,18 +85,6 @@ class _Hashing:
 
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        self._out.flush()
-
-    def close(self) -> None:
-        """Nothing: the file is closed when it is synced."""
 
     def checksum(self) -> str:
         return str(self._hash.hexdigest())
@@ -112,6 +102,10 @@ class Output:
         _refuse_others(self.folder)
         self._lock.__enter__()
         self.receipt = read_receipt(self.folder)
+        said = [self.receipt["facts"]] if self.receipt is not None else read_lines(self.folder / JOURNAL)
+        last = self.folder / (JOURNAL if self.receipt is None else RECEIPT)
+        self._finished_ns = last.stat().st_mtime_ns if last.exists() else 0
+        self.origins = [name for facts in said for name in facts.get("origins", [])]
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -134,9 +128,12 @@ class Output:
         kept = {n: known[n] for n, key in keys.items() if n in known and self._is_kept(n, known[n], key)}
         for index in indexes:
             kept.pop(index.name, None)
+        stats = {name: os.stat(self.folder / name) for name in kept}  # new times are noted: they are compared next time
+        kept = {n: replace(e, mtime_ns=stats[n].st_mtime_ns, ctime_ns=stats[n].st_ctime_ns) for n, e in kept.items()}
         with writing(self.folder):
             journal = CheckedLines(self.folder / JOURNAL)
             try:
+                journal.append({"origins": facts.get("origins", [])})
                 for name, entry in kept.items():
                     journal.append({"name": name, **asdict(entry)})
                 names = [index.name for index in indexes]
@@ -163,11 +160,15 @@ class Output:
         return known
 
     def _is_kept(self, name: str, entry: Written, key: str) -> bool:
+        """Whether a file is as it was written: by its times, or by its checksum if these changed or are those of the receipt."""
         if entry.key != key:
             return False
         with suppress(OSError):
-            found = os.stat(self.folder / name)
-            return (found.st_size, found.st_mtime_ns) == (entry.bytes, entry.mtime_ns)
+            path = self.folder / name
+            found = os.stat(path)
+            times = found.st_mtime_ns, found.st_ctime_ns
+            is_known = times == (entry.mtime_ns, entry.ctime_ns) and found.st_ctime_ns < self._finished_ns
+            return found.st_size == entry.bytes and (is_known or checksum(path) == entry.checksum)
         return False
 
     def _indexes(self) -> list[str]:
@@ -237,7 +238,8 @@ class Output:
             write(out)  # type: ignore[arg-type]
         if part is not None:
             part.finish()
-        return Written(out.size, out.checksum(), key, os.stat(path).st_mtime_ns)
+        stat = os.stat(path)
+        return Written(out.size, out.checksum(), key, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def _key(file: OutputFile | IndexFile) -> str:
@@ -295,6 +297,24 @@ def check_whole(folder: Path, receipt: dict[str, Any] | None, files: Iterable[Pa
         name = path.relative_to(folder).as_posix()
         if name not in known and f"{name}.bin" not in known:
             raise InputError(f"{path} is not part of the export in this folder: remove it, or import it alone")
+
+
+def checksum(path: Path, advanced: Callable[[int], None] = lambda nbytes: None) -> str:
+    """The checksum of a file as it is computed while one is written."""
+    whole = xxhash.xxh3_128()
+    with disk.open_to_read(path) as file:
+        while block := file.read(1 << 22):
+            whole.update(block)
+            advanced(len(block))
+    return str(whole.hexdigest())
+
+
+def written_files(path: Path) -> dict[Path, Written]:
+    """The files of the export in a folder; for a file or a prefix, those of that name, if an export in its folder lists them."""
+    folder = path if path.is_dir() else path.parent
+    receipt = read_receipt(folder)
+    files = {} if receipt is None else {folder / name: entry for name, entry in _entries(receipt).items()}
+    return {file: entry for file, entry in files.items() if path in (folder, file, file.with_suffix(""))}
 
 
 def _refuse_others(folder: Path) -> None:
