@@ -36,7 +36,7 @@ def measure_exchange(work: Path, tokens: int, rounds: int, environments: Path | 
     """Seconds of each export and import, and what they are beside `cp`."""
     source = work / "train.bin"
     _write_ids(source, tokens)
-    store = import_tokens(source, work / "store", eos=EOS)
+    store = import_tokens(source, work / "store", eos=EOS, dtype="uint16")
     names = [name for name, format in FORMATS.items() if "documents" in format.takes]
     best: dict[str, float] = {}
     sizes: dict[str, int] = {"cp": source.stat().st_size}

@@ -322,7 +322,7 @@ class ImportArguments(Options):
     ] = None
     dtype: Annotated[
         Literal["uint16", "uint32", "int32", "int64"] | None,
-        Help("of the ids in flat files that do not say it", "uint16", "NAME"),
+        Help("of the ids in flat files that do not say it", "by tokenizer or eos", "NAME"),
     ] = None
     shard_tokens: Annotated[Count, Help("tokens per shard", metavar="N")] = 10_000_000
 

@@ -185,7 +185,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
     np.array([1, 2, 300, 7, 3], np.uint16).tofile(tmp_path / "train.bin")
     with pytest.raises(InputError, match=r"train\.bin: id 300 at token 2 is not one of the 25[0-9]"):
         tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", tokenizer="bytes", eos=7)
-    assert len(tm.import_tokens(tmp_path / "train.bin", tmp_path / "free", eos=7)) == 2
+    assert len(tm.import_tokens(tmp_path / "train.bin", tmp_path / "free", eos=7, dtype="uint16")) == 2
 
 
 def test_negative_ids(tmp_path):
@@ -214,7 +214,7 @@ def test_tables_without_ids(tmp_path, table, said):
 def test_no_borders_and_no_eos(tmp_path):
     np.arange(10, dtype=np.uint16).tofile(tmp_path / "train.bin")
     with pytest.raises(UsageError, match="do not say where documents end: give the eos token"):
-        tm.import_tokens(tmp_path / "train.bin", tmp_path / "store")
+        tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", dtype="uint16")
 
 
 @pytest.mark.parametrize("name", ["missing", "notes.txt", "."])
@@ -227,7 +227,7 @@ def test_what_is_no_format(tmp_path, name):
 def test_another_store_is_left_alone(store, tmp_path):
     tm.export(store, tmp_path / "out", format="megatron")
     np.array([1, 7], np.uint16).tofile(tmp_path / "train.bin")
-    mine = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", eos=7)
+    mine = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", eos=7, dtype="uint16")
     with pytest.raises(MismatchError, match="holds another store"):
         tm.import_tokens(tmp_path / "out", tmp_path / "store")
     assert tm.open(tmp_path / "store").fingerprint == mine.fingerprint

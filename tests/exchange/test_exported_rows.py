@@ -201,7 +201,8 @@ def test_stores_of_different_tokenizers(store, tmp_path):
 @pytest.mark.parametrize("format", ["megatron", "hf", "litdata"])
 def test_ids_that_do_not_fit(tmp_path, format):
     np.array([1, 3_000_000_000, 7], np.uint32).tofile(tmp_path / "train.bin")
-    store = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", dtype="uint32", eos=7)
+    with pytest.warns(UserWarning, match=r"its largest id is 3,000,000,000 .* dtype"):
+        store = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", dtype="uint32", eos=7)
     with pytest.raises(UsageError, match="3000000000 does not fit into int32"):
         tm.export(store, tmp_path / "out", format=format)
     tm.export(store, tmp_path / "flat", format="nanogpt")

@@ -1,4 +1,4 @@
-"""Labels and attention masks beside the ids of tables."""
+"""Labels and attention masks beside the ids of tables and tensors."""
 
 from __future__ import annotations
 
@@ -102,6 +102,39 @@ def test_rows_of_an_export(tmp_path):
         again = tm.import_tokens(tmp_path / "out", tmp_path / "again")
     assert len(seen) == 1
     assert [ids.tolist() for ids in again] == [ids.tolist() for ids in store]
+
+
+@pytest.mark.parametrize("format", ["pt", "safetensors"])
+@pytest.mark.parametrize("kind", ["int64", "int8", "bool"])
+def test_padding_of_tensors_is_no_tokens(tmp_path, format, kind):
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {
+        "input_ids": torch.tensor([[5, 6, 7, 0], [8, 7, 0, 0]], dtype=torch.int32),
+        "attention_mask": torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]], dtype=getattr(torch, kind)),
+    }
+    path = tmp_path / f"rows.{format}"
+    (torch.save if format == "pt" else save_file)(tensors, path)
+    store = tm.import_tokens(path, tmp_path / "store", eos=7)
+    assert [ids.tolist() for ids in store] == [[5, 6, 7], [8, 7]]
+    tensors["attention_mask"] = tensors["attention_mask"][:1].clone()
+    (torch.save if format == "pt" else save_file)(tensors, path)
+    with pytest.raises(InputError, match="attention_mask has another number of values than input_ids"):
+        tm.import_tokens(path, tmp_path / "other", eos=7)
+
+
+@pytest.mark.parametrize("format", ["pt", "safetensors"])
+def test_labels_of_tensors(tmp_path, format):
+    import torch
+    from safetensors.torch import save_file
+
+    ids = torch.tensor([[5, 6, 7, 0], [8, 7, 0, 0], [9, 9, 7, 7]])
+    labels = torch.tensor([[5, 6, 7, -100], [-100, 7, -100, -100], [9, 9, 7, 7]])
+    tensors = {"input_ids": ids, "labels": labels, "attention_mask": (ids > 0).to(torch.int8)}
+    (torch.save if format == "pt" else save_file)(tensors, tmp_path / f"rows.{format}")
+    with pytest.warns(UserWarning, match="the labels of 1 document differ from input_ids and are not kept"):
+        tm.import_tokens(tmp_path / f"rows.{format}", tmp_path / "store", eos=7)
 
 
 @pytest.mark.filterwarnings("default")

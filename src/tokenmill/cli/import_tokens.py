@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 def _import(options: argparse.Namespace) -> int:
     from tokenmill.exchange.importing import import_files
 
-    arguments = with_given(ImportArguments, given_options(options, ImportArguments))
+    arguments = with_given(ImportArguments, {**given_options(options, ImportArguments), "tokenizer": options.tokenizer})
     with ProgressLine(is_quiet=options.quiet) as line:
         store = import_files(options.source, arguments, line.show)
     print_info(str(store.path), as_json=options.json, brief=True)

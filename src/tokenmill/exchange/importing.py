@@ -20,9 +20,9 @@ from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
 from tokenmill.exchange.amount_done import AmountDone, Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
-from tokenmill.exchange.imported_shards import ImportedShards
+from tokenmill.exchange.imported_shards import Audit, ImportedShards
 from tokenmill.exchange.other_columns import MASK
-from tokenmill.exchange.output import check_whole, read_receipt
+from tokenmill.exchange.output import check_whole, checksum, read_receipt, written_files
 from tokenmill.exchange.registry import FORMATS, recognize
 from tokenmill.formatting import some
 from tokenmill.io import disk
@@ -33,10 +33,11 @@ from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name
 from tokenmill.options import ImportArguments
 from tokenmill.store.columns import ID_DTYPES, columns_with, is_count
-from tokenmill.store.manifest import TOKENIZER_KEYS, Manifest
+from tokenmill.store.manifest import TOKENIZER_KEYS, TRIAL, Manifest
 from tokenmill.store.store import Store
 
 IMPORTED = "imported"  # in the place of an engine
+UINT16 = (1 << 16) - 1  # the largest id it holds
 # What wrong numbers and types in a file lead to, where nothing has checked them.
 _CONSEQUENCES = (
     ArithmeticError,
@@ -91,11 +92,12 @@ def import_files(source: str | Path, arguments: ImportArguments, report: Report 
             disk.remove_tree(folder)
             raise
     if plan.unkept_labels:
-        warnings.warn(
-            f"{path}: the labels of {some(plan.unkept_labels, 'document')} differ from input_ids and are not kept:"
-            " a store holds token ids only",
-            stacklevel=4,
+        plan.suspicions.append(
+            f"the labels of {some(plan.unkept_labels, 'document')} differ from input_ids and are not kept:"
+            " a store holds token ids only"
         )
+    for suspicion in plan.suspicions:
+        warnings.warn(f"{path}: {suspicion}", stacklevel=4)
     return store
 
 
@@ -117,10 +119,13 @@ class _Plan:
     def __init__(self, path: Path, arguments: ImportArguments) -> None:
         self.path, self.arguments = path, arguments
         self.unkept_labels = 0  # documents
+        self.suspicions: list[str] = []
         receipt = read_receipt(path) if path.is_dir() else None
         self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
         self.format = self._format()
         self.files = self.format.find(path, arguments.dtype)
+        if len(set(self.files)) < len(self.files):
+            raise InputError(f"{path}: its index lists {max(self.files, key=self.files.count).name} twice")
         if path.is_dir():
             check_whole(path, receipt, self.files)
         self._check_exported()
@@ -130,17 +135,10 @@ class _Plan:
         self.bos = self.exported.get("bos")
         self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else (facts or {}).get("vocab_size")
         self.dtype = self._dtype()
-        stats = [(file, _identity(file)) for file in self.files]
-        self.key = digest(
-            canonical(
-                [
-                    self.format.name,
-                    [[str(f.absolute()), *s] for f, s in stats],
-                    self._options(),
-                    self.exported.get("store"),
-                ]
-            )
-        )
+        if self.eos is not None and self.eos > np.iinfo(self.dtype).max:
+            raise UsageError(f"eos={self.eos} is not an id of {self.dtype.name}: change it, or {option_name('dtype')}")
+        stats = [[str(file.absolute()), *_identity(file)] for file in self.files]
+        self.key = digest(canonical([self.format.name, stats, self._options(), self.exported.get("store")]))
 
     def _format(self) -> ExchangeFormat:
         if self.arguments.format != "auto":
@@ -165,10 +163,9 @@ class _Plan:
         if not is_right:
             raise InputError(f"{self.path}: what the export says about its store is not true; export it again")
         if any("rows" in part for part in facts["splits"].values()):
-            documents = "padding becomes tokens, and documents end at eos"
-            if self.format.keeps_borders:
-                documents = f"each becomes a document, and padding becomes tokens unless there is an {MASK}"
-            warnings.warn(f"{self.path} holds packed rows: {documents}", stacklevel=6)
+            documents = "each becomes a document" if self.format.keeps_borders else "documents end at eos"
+            padding = f"padding becomes tokens unless there is an {MASK}"
+            warnings.warn(f"{self.path} holds packed rows: {documents}, and {padding}", stacklevel=6)
 
     def _tokenizer(self) -> Tokenizer | None:
         given: Any = self.arguments.tokenizer
@@ -209,8 +206,20 @@ class _Plan:
             return np.dtype(str(self.exported["dtype"]))
         if self.vocab_size is not None:
             return id_dtype(self.vocab_size)
-        found = self.format.read(self.files[0], self.arguments.dtype).dtype
-        return np.dtype("uint16" if found == np.uint16 else "uint32")
+        is_narrow = all(self._read(file).dtype == np.uint16 for file in self.files)
+        return np.dtype("uint16" if is_narrow else "uint32")
+
+    def _read(self, file: Path) -> Found:
+        """A file, with ids of the dtype that was given, that it says, or that the tokenizer or eos decides."""
+        dtype: str | None = self.arguments.dtype
+        if dtype is None and not self.format.says_dtype(file):
+            if self.vocab_size is None and (self.eos is None or self.eos <= UINT16):
+                raise UsageError(f"{file} does not say its dtype: give {option_name('dtype')}, uint16 or uint32")
+            dtype = "uint16" if self.vocab_size is not None and self.vocab_size <= UINT16 + 1 else "uint32"
+        found = self.format.read(file, dtype)
+        if self.arguments.dtype is not None and found.dtype.itemsize != np.dtype(self.arguments.dtype).itemsize:
+            raise UsageError(f"{file}: its ids are {found.dtype.name}, as it says: leave out {option_name('dtype')}")
+        return found
 
     def _options(self) -> list[Any]:
         arguments = self.arguments
@@ -222,13 +231,20 @@ class _Plan:
         self._first_manifest(-1).write(folder)  # so that an interrupted import is recognised
         writer = ImportedShards(folder / "shards", self.dtype, self.arguments.shard_tokens, counts)
         sizes = [_size(file) for file in self.files]
-        amount = AmountDone(sum(sizes), report)
-        largest = -1
+        written = written_files(self.path)
+        amount = AmountDone(sum(sizes) + sum(entry.bytes for entry in written.values()), report)
+        largest, bos = -1, self.tokenizer.bos_id if self.tokenizer is not None and not self.exported else self.bos
+        audit = Audit(self.vocab_size, bos, self.eos)
         try:
+            for file, entry in written.items():
+                part = amount.part(entry.bytes)
+                if checksum(file, part.advance) != entry.checksum:
+                    raise InputError(f"{file} has changed since it was exported, by its checksum: export it again")
+                part.finish()
             for file, size in zip(self.files, sizes, strict=True):
                 part = amount.part(size)
                 with _blaming(file):
-                    found = self.format.read(file, self.arguments.dtype)
+                    found = self._read(file)
                 if not found.has_borders and self.eos is None:
                     raise UsageError(
                         f"{file}: {self.format.name} files do not say where documents end: give the eos token with"
@@ -236,7 +252,10 @@ class _Plan:
                     )
                 writer.begin(str(file.absolute()))
                 for ids, ends in _documents(file, found, self.eos):
+                    if not found.has_borders and not writer.tokens:
+                        self._check_width(file, found.dtype, ids)
                     largest = max(largest, self._check(file, ids, writer.tokens))
+                    audit.add(ids, ends, is_open=writer.is_open)
                     writer.add(ids.astype(self.dtype, copy=False), ends)
                     part.advance(ids.nbytes)
                 writer.end()
@@ -247,7 +266,13 @@ class _Plan:
         except BaseException:
             writer.discard()
             raise
-        return self._publish(folder, entries, largest)
+        manifest = self._first_manifest(largest)
+        manifest.source["audit"] = audit.facts()
+        if not self.exported:
+            self.suspicions += audit.suspicions(len(self.files), largest)
+        if self.tokenizer is not None:
+            manifest.files |= write_tokenizer(folder, self.tokenizer)
+        return Store(folder, publish(folder, manifest, entries))
 
     def _check_totals(self, entries: list[ShardEntry]) -> None:
         """Raise InputError unless an export has given all of its tokens."""
@@ -274,31 +299,22 @@ class _Plan:
             )
         return high
 
-    def _publish(self, folder: Path, entries: list[ShardEntry], largest: int) -> Store:
-        manifest = self._first_manifest(largest)
-        if self.tokenizer is not None:
-            manifest.files |= write_tokenizer(folder, self.tokenizer)
-        return Store(folder, publish(folder, manifest, entries))
+    def _check_width(self, file: Path, dtype: np.dtype[Any], ids: npt.NDArray[Any]) -> None:
+        """Raise InputError if the first ids look like halves of wider ones. Warn if their dtype was given."""
+        if self.exported or len(ids) < 16 or not ids.any() or (ids[::2].any() and ids[1::2].any()):
+            return
+        text = f"every second id is 0, as if wider ids are read as {dtype.name}: give {option_name('dtype')}"
+        if self.arguments.dtype is None:
+            raise InputError(f"{file}: {text}")
+        self.suspicions.append(f"{file.name}: {text}")
 
     def _first_manifest(self, largest: int) -> Manifest:
         """The manifest before any shard is listed."""
+        around = {"bos": self.bos, "eos": self.eos}
+        source = {"inputs": [str(self.path)], "files": len(self.files), "import": self.key}
         return Manifest(
-            options={
-                "bos": self.bos,
-                "eos": self.eos,
-                "format": f"{IMPORTED} {self.format.name}",
-                "max_rows": None,
-                "max_documents": None,
-                "max_tokens": None,
-            },
-            source={
-                "inputs": [str(self.path)],
-                "files": len(self.files),
-                "on_error": "raise",
-                "ignored_by_reason": {},
-                "ignored": [],
-                "import": self.key,
-            },
+            options={**dict.fromkeys(TRIAL), **around, "format": f"{IMPORTED} {self.format.name}"},
+            source={**source, "on_error": "raise", "ignored_by_reason": {}, "ignored": []},
             tokenizer=self._facts(largest),
             columns=columns_with(self.dtype),
             source_bytes=sum(map(_size, self.files)),
@@ -308,21 +324,11 @@ class _Plan:
         if self.exported:
             known: dict[str, Any] = self.exported["tokenizer"]
             return known
+        about = {"engine": IMPORTED, "engine_version": "", "proof": "the ids come from elsewhere"}
         if self.tokenizer is not None:
-            facts = tokenizer_facts(self.tokenizer, self.bos, self.eos)
-            return {**facts, "engine": IMPORTED, "engine_version": "", "proof": "the ids come from elsewhere"}
-        return {
-            "name": "unknown",
-            "fingerprint": "unknown",
-            "vocab_size": largest + 1,
-            "engine": IMPORTED,
-            "engine_version": "",
-            "proof": "the ids come from elsewhere",
-            "eos_id": self.eos,
-            "bos_id": self.bos,
-            "eos_token": None,
-            "bos_token": None,
-        }
+            return {**tokenizer_facts(self.tokenizer, self.bos, self.eos), **about}
+        ends = {"eos_id": self.eos, "bos_id": self.bos, "eos_token": None, "bos_token": None}
+        return {"name": "unknown", "fingerprint": "unknown", "vocab_size": largest + 1, **about, **ends}
 
 
 def _size(path: Path) -> int:
@@ -332,14 +338,8 @@ def _size(path: Path) -> int:
 
 def _identity(path: Path) -> list[int]:
     """Size and time of a file; of a prefix, those of its files."""
-    try:
-        return [path.stat().st_size, path.stat().st_mtime_ns]
-    except OSError:
-        return [
-            number
-            for suffix in (".bin", ".idx")
-            for number in (lambda stat: (stat.st_size, stat.st_mtime_ns))(path.with_name(path.name + suffix).stat())
-        ]
+    files = [path] if path.is_file() else [path.with_name(path.name + suffix) for suffix in (".bin", ".idx")]
+    return [number for file in files for number in (file.stat().st_size, file.stat().st_mtime_ns)]
 
 
 def _documents(file: Path, found: Found, eos: int | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:

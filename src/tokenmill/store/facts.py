@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError
-from tokenmill.formatting import human, in_short, in_words, some
+from tokenmill.formatting import human, in_short, in_words, percent, some
 from tokenmill.io import disk
 from tokenmill.io.checked_lines import numbered_records
 from tokenmill.io.mirror import mirrored_url
@@ -150,6 +150,17 @@ def _last_build(facts: dict[str, Any]) -> str:
     return f"in the last build {some(left, 'document')} left to the reference, {some(checked, 'document')} compared with it"
 
 
+def _audit(facts: dict[str, Any]) -> str:
+    """What an import has seen in the tokens."""
+    if (audit := facts["source"].get("audit")) is None:
+        return ""
+    words = (("with_bos", "begin with bos"), ("with_eos", "end with eos"), ("repeated", "repeat an earlier one"))
+    shares = ", ".join(f"{percent(audit[name], audit['documents'])} {what}" for name, what in words)
+    return f"documents: {shares}" + (
+        "" if audit["unused_ids"] is None else f"; {some(audit['unused_ids'], 'unused id')}"
+    )
+
+
 def _built(facts: dict[str, Any]) -> str:
     words = ("finished", facts.get("finished")), ("begun", facts.get("created"))
     return ", ".join(f"{word} {date}" for word, date in words if date)
@@ -173,6 +184,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *(("warning", doubt) for doubt in source.get("doubts", ())),
         ("trial", trial and f"not the whole corpus: {trial}"),
         ("tokens", f"{facts['tokens']:,} as {facts['dtype']}, {some(facts['shards'], 'shard')}"),
+        ("audit", _audit(facts)),
         ("columns", columns if len(facts["columns"]) > 2 else ""),  # every store has ids and ends
         ("text", text if facts["text_bytes"] else ""),
         ("disk", human(facts["disk_bytes"]) if "disk_bytes" in facts else ""),

@@ -81,6 +81,7 @@ class ExchangeFormat(ABC):
     name: ClassVar[str]
     takes: ClassVar[tuple[Kind, ...]] = ("documents",)
     keeps_borders: ClassVar[bool] = True  # of documents; else a reader finds them by eos
+    pattern: ClassVar[str]  # of the files in a folder that hold ids
 
     @abstractmethod
     def files(self, job: Job) -> Files:
@@ -90,9 +91,16 @@ class ExchangeFormat(ABC):
     def recognizes(self, path: Path) -> bool:
         """Whether a file or folder is in this format, by what can be seen at once."""
 
-    @abstractmethod
     def find(self, path: Path, dtype: str | None) -> list[Path]:
         """The files or folders to read, in order. Raises InputError if there are none."""
+        files = in_order(path, path.glob(self.pattern)) if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path} has no {self.pattern.rpartition('*')[2]} files")
+        return files
+
+    def says_dtype(self, path: Path) -> bool:
+        """Whether the dtype of the ids can be told from a file or what is beside it."""
+        return True
 
     @abstractmethod
     def read(self, path: Path, dtype: str | None) -> Found:

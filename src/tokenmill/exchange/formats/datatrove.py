@@ -18,7 +18,6 @@ from tokenmill.exchange.formats.base import (
     cut,
     flat_dtype,
     ids_file,
-    in_order,
     put,
 )
 from tokenmill.exchange.output import IndexFile, Written
@@ -31,6 +30,7 @@ class DatatroveFormat(ExchangeFormat):
     """What datatrove's tokenizer step writes, and Nanotron reads."""
 
     name = "datatrove"
+    pattern = "**/*.ds"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)
@@ -46,13 +46,7 @@ class DatatroveFormat(ExchangeFormat):
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
-        return path.suffix == ".ds" or (path.is_dir() and any(path.rglob("*.ds")))
-
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = in_order(path, path.rglob("*.ds")) if path.is_dir() else [path]
-        if not files:
-            raise InputError(f"{path} has no .ds files")
-        return files
+        return path.suffix == ".ds" or (any(path.glob(self.pattern)))
 
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path))

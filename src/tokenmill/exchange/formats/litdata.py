@@ -81,6 +81,8 @@ class LitDataFormat(ExchangeFormat):
         offsets = raw[4:start].view("<u4") if items >= 0 and start <= size else np.empty(0, np.uint32)
         if not len(offsets) or int(offsets[0]) != start or int(offsets[-1]) != size:
             raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
+        if chunk.get("chunk_size") not in (None, items):
+            raise InputError(f"{path}: {items} items where {INDEX} says {chunk['chunk_size']}; one of them is damaged")
         bounds = offsets.astype(np.int64)
         lengths = bounds[1:] - bounds[:-1]
         if (lengths < 0).any() or (lengths % kind.itemsize).any():

@@ -16,7 +16,6 @@ from tokenmill.exchange.formats.base import (
     Found,
     Job,
     flat_blocks,
-    in_order,
     put,
     size_of,
     write_ids,
@@ -34,6 +33,7 @@ class LlmcFormat(ExchangeFormat):
     """Ids alone: documents end at eos. Files of about a hundred million tokens."""
 
     name = "llmc"
+    pattern = "*.bin"
     keeps_borders = False
 
     def files(self, job: Job) -> Files:
@@ -47,13 +47,7 @@ class LlmcFormat(ExchangeFormat):
         return files, []
 
     def recognizes(self, path: Path) -> bool:
-        return any(_header(file) is not None for file in _files(path)[:1])
-
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = _files(path)
-        if not files:
-            raise InputError(f"{path} has no .bin files")
-        return files
+        return _header(next(iter(sorted(path.glob("*.bin"))), path)) is not None
 
     def read(self, path: Path, dtype: str | None) -> Found:
         header = _header(path)
@@ -83,10 +77,6 @@ def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[Bin
         write_ids(out, part, dtype, first, stop)
 
     return write
-
-
-def _files(path: Path) -> list[Path]:
-    return in_order(path, path.glob("*.bin")) if path.is_dir() else [path]
 
 
 def _header(path: Path) -> np.ndarray | None:

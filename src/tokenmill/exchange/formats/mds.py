@@ -33,6 +33,7 @@ from tokenmill.exchange.selection import Block, Selection
 from tokenmill.packing.view import View
 
 INDEX = "index.json"
+VERSION = 2
 TOKENS_PER_FILE = 1 << 25
 COLUMN = "tokens"  # as llm-foundry calls it
 SIZE_LIMIT = 1 << 26  # written into the index; nothing depends on it
@@ -199,12 +200,12 @@ def _index(
                 **facts,
                 "raw_data": {"basename": name, "bytes": written[folder + name].bytes, "hashes": {}},
                 "samples": stop - first,
-                "version": 2,
+                "version": VERSION,
                 "zip_data": None,
             }
             for name, (first, stop) in zip(names, ranges, strict=True)
         ]
-        out.write(json.dumps({"shards": shards, "version": 2}, sort_keys=True).encode())
+        out.write(json.dumps({"shards": shards, "version": VERSION}, sort_keys=True).encode())
 
     return write
 
@@ -212,9 +213,12 @@ def _index(
 def _shards_in(folder: Path) -> list[dict[str, Any]] | None:
     """The shards of an index, if it is one of MDS."""
     try:
-        shards = json.loads((folder / INDEX).read_text())["shards"]
-        if all(shard["format"] == "mds" and len(shard["column_names"]) for shard in shards):
-            return list(shards)
+        index = json.loads((folder / INDEX).read_text())
+        shards = index["shards"]
+        if not all(shard["format"] == "mds" and len(shard["column_names"]) for shard in shards):
+            return None
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
+        return None
+    if wrong := [each for each in (index, *shards) if each.get("version", VERSION) != VERSION]:
+        raise InputError(f"{folder / INDEX}: version {wrong[0]['version']} of MDS, of which {VERSION} can be read")
+    return list(shards)

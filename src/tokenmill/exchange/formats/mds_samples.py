@@ -34,7 +34,7 @@ class Samples:
     """How the samples of a shard are read, by its entry in the index. Raises InputError if no column holds ids."""
 
     def __init__(self, path: Path, shard: dict[str, Any], dtype: str | None) -> None:
-        self._path = path
+        self._path, self._said = path, shard.get("samples")
         names, encodings = [str(name) for name in shard["column_names"]], list(map(str, shard["column_encodings"]))
         self._sizes = [int(size) if size else None for size in shard["column_sizes"]]
         if not len(names) == len(encodings) == len(self._sizes):
@@ -63,6 +63,8 @@ class Samples:
             raise InputError(
                 f"{self._path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged"
             )
+        if self._said not in (None, count):
+            raise InputError(f"{self._path}: {count} samples where the index says {self._said}; one of them is damaged")
         low, step = 0, BLOCK_TOKENS * self.ids.dtype.itemsize
         while low < count:
             upto = min(count, low + max(1, int(offsets[low + 1 :].searchsorted(offsets[low] + step, "right"))))

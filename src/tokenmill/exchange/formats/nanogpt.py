@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +19,20 @@ from tokenmill.exchange.formats.base import (
     flat_blocks,
     flat_dtype,
     ids_file,
-    in_order,
 )
 
 META = "meta.json"
+# How llm.c's files, arrays with a header, archives, compressed files, tables and Git LFS pointers begin.
+_OTHERS = re.compile(
+    rb"[\x88\xa1][\xd8\xd9]4\x01|\x93NUM|PK\x03\x04|\x1f\x8b\x08[\x00\x08]|\x28\xb5\x2f\xfd|PAR1|ARROW1|version http"
+)
 
 
 class NanoGptFormat(ExchangeFormat):
     """Ids alone: documents end at eos."""
 
     name = "nanogpt"
+    pattern = "*.bin"
     keeps_borders = False
 
     def files(self, job: Job) -> Files:
@@ -46,15 +51,17 @@ class NanoGptFormat(ExchangeFormat):
     def recognizes(self, path: Path) -> bool:
         return path.suffix == ".bin" or (path.is_dir() and (path / "train.bin").exists())
 
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = in_order(path, path.glob("*.bin")) if path.is_dir() else [path]
-        if not files:
-            raise InputError(f"{path} has no .bin files")
-        return files
+    def says_dtype(self, path: Path) -> bool:
+        return _described(path) is not None
 
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path) or "uint16")
-        return Found(kind, flat_blocks(FileIds(path, kind)), has_borders=False)
+        ids = FileIds(path, kind)
+        if _OTHERS.match(FileIds(path, np.uint8)[:16].tobytes()):
+            raise InputError(
+                f"{path} does not hold ids alone: it begins like a file of another format, or a compressed one"
+            )
+        return Found(kind, flat_blocks(ids), has_borders=False)
 
 
 def _described(path: Path) -> str | None:

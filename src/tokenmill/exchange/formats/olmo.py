@@ -23,7 +23,6 @@ from tokenmill.exchange.formats.base import (
     cut,
     flat_dtype,
     ids_file,
-    in_order,
 )
 from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
@@ -35,6 +34,7 @@ class OlmoFormat(ExchangeFormat):
     """What dolma's `tokens` command writes: in the lists, start and end of each document, its number and its place."""
 
     name = "olmo"
+    pattern = "**/*.npy"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)
@@ -48,14 +48,8 @@ class OlmoFormat(ExchangeFormat):
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
-        files = _files(path)
-        return bool(files) and _list_of(files[0]).exists()
-
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = _files(path)
-        if not files:
-            raise InputError(f"{path} has no .npy files")
-        return files
+        files = path.glob(self.pattern) if path.is_dir() else [path]
+        return any(_list_of(file).exists() for file in files)
 
     def read(self, path: Path, dtype: str | None) -> Found:
         ends = _read_list(_list_of(path))
@@ -79,10 +73,6 @@ def _list(part: Selection, first: int, stop: int) -> Any:
                 number, at = number + len(lines), int(ends[-1])
 
     return write
-
-
-def _files(path: Path) -> list[Path]:
-    return in_order(path, path.rglob("*.npy")) if path.is_dir() else [path] if path.suffix == ".npy" else []
 
 
 def _list_of(path: Path) -> Path:

@@ -24,7 +24,6 @@ from tokenmill.exchange.formats.base import (
     Part,
     constant_file,
     facts_file,
-    in_order,
     is_train,
     key_of,
     narrowed,
@@ -96,6 +95,7 @@ class ParquetFiles(TableFormat):
     """Files that `datasets.load_dataset`, polars and the rest read: data/train-00000-of-00004.parquet."""
 
     name = "parquet"
+    pattern = "**/*.parquet"
     compression = 0.5
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
@@ -109,9 +109,6 @@ class ParquetFiles(TableFormat):
     def recognizes(self, path: Path) -> bool:
         return path.suffix == ".parquet" or (path.is_dir() and any(path.rglob("*.parquet")))
 
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        return _found(path, ".parquet")
-
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(path)
         rows = max(1, BLOCK_TOKENS * file.metadata.num_rows // max(1, _id_count(file)))
@@ -123,6 +120,7 @@ class ArrowFiles(TableFormat):
     """Arrow IPC files."""
 
     name = "arrow"
+    pattern = "**/*.arrow"
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
         return f"{part}-{number:05d}-of-{count:05d}.arrow"
@@ -134,9 +132,6 @@ class ArrowFiles(TableFormat):
 
     def recognizes(self, path: Path) -> bool:
         return path.suffix == ".arrow" or (path.is_dir() and any(path.glob("*.arrow")))
-
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        return _found(path, ".arrow")
 
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as raw:  # a map would fill the memory with pages
@@ -205,13 +200,6 @@ class HuggingFaceDataset(ArrowFiles):
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not a dataset that save_to_disk has written: {error}") from error
-
-
-def _found(path: Path, suffix: str) -> list[Path]:
-    files = in_order(path, path.rglob(f"*{suffix}")) if path.is_dir() else [path]
-    if not files:
-        raise InputError(f"{path} has no {suffix} files")
-    return files
 
 
 def _facts(part: Part) -> dict[str, Any]:

@@ -16,13 +16,23 @@ import numpy.typing as npt
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.exported_rows import row_blocks, row_bytes, row_dtype, row_key
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, in_order, put
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, facts_file, flat_blocks, put
+from tokenmill.exchange.other_columns import LABELS, MASK, UnkeptLabels
 from tokenmill.exchange.output import OutputFile
 from tokenmill.packing.view import View
 
 TOKENS_PER_FILE = 1 << 24
 IDS = "input_ids"
-NAMES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16", "uint32": "U32"}
+NAMES_READ = (IDS, MASK, LABELS)
+NAMES = {
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+} | {"bool": "BOOL"}
 
 
 class TensorFormat(ExchangeFormat):
@@ -51,34 +61,30 @@ class TensorFormat(ExchangeFormat):
         return lambda out: self.write(out, view, first, stop)
 
     def recognizes(self, path: Path) -> bool:
-        return bool(self._files(path))
-
-    def find(self, path: Path, dtype: str | None) -> list[Path]:
-        files = self._files(path)
-        if not files:
-            raise InputError(f"{path} has no .{self.suffix} files")
-        return files
-
-    def _files(self, path: Path) -> list[Path]:
-        if not path.is_dir():
-            return [path] if path.suffix == f".{self.suffix}" else []
-        return in_order(path, path.rglob(f"*.{self.suffix}"))
+        return path.suffix == f".{self.suffix}" or any(path.glob(self.pattern))
 
     @abstractmethod
-    def ids(self, path: Path) -> npt.NDArray[Any]:
-        """The ids of a file, row after row."""
+    def arrays(self, path: Path) -> dict[str, npt.NDArray[Any]]:
+        """The ids of a file by rows, and the mask and labels of the same shape, if there are any."""
 
     def read(self, path: Path, dtype: str | None) -> Found:
-        ids = self.ids(path)
-        if ids.dtype.kind not in "iu":
-            raise InputError(f"{path}: a tensor of {ids.dtype.name}, not of ids")
-        return Found(ids.dtype, flat_blocks(ids.reshape(-1)), has_borders=False)
+        arrays = self.arrays(path)
+        for name, array in arrays.items():
+            if array.dtype.kind not in ("iu" if name == IDS else "iub"):
+                raise InputError(f"{path}: {name} is a tensor of {array.dtype.name}, not of whole numbers")
+            if array.shape != arrays[IDS].shape:
+                raise InputError(f"{path}: {name} has another number of values than {IDS}; it is damaged")
+        ids, mask, labels = (arrays.get(name, arrays[IDS]) for name in NAMES_READ)
+        stays = mask != 0 if MASK in arrays else np.ones_like(ids, np.bool_)
+        unkept = UnkeptLabels(int(((labels != ids) & stays).any(-1).sum()))
+        return Found(ids.dtype, flat_blocks(ids[stays]), has_borders=False, unkept_labels=unkept)
 
 
 class TorchTensors(TensorFormat):
     """A tensor, if the view has one array; else a dict of tensors. torch takes the rows of a file together."""
 
     name = suffix = "pt"
+    pattern = "**/*.pt"
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
         try:
@@ -88,7 +94,7 @@ class TorchTensors(TensorFormat):
         tensors = {name: torch.from_numpy(values) for name, values in view.rows(range(first, stop)).items()}
         torch.save(next(iter(tensors.values())) if len(tensors) == 1 else tensors, out)
 
-    def ids(self, path: Path) -> npt.NDArray[Any]:
+    def arrays(self, path: Path) -> dict[str, npt.NDArray[Any]]:
         """Only tensors are loaded (`weights_only`), and only from a file that is as large as it says."""
         import torch
 
@@ -99,18 +105,21 @@ class TorchTensors(TensorFormat):
             Exception
         ) as error:  # torch raises many kinds, for damaged files and for those that hold more than tensors
             raise InputError(f"{path}: {type(error).__name__}: {str(error).splitlines()[0][:200]}") from error
-        found = found.get(IDS) if isinstance(found, dict) else found
-        if not isinstance(found, torch.Tensor):
+        found = found if isinstance(found, dict) else {IDS: found}
+        if not isinstance(found.get(IDS), torch.Tensor):
             raise InputError(f"{path}: neither a tensor nor a dict with a tensor {IDS}")
-        if found.layout != torch.strided or not found.is_contiguous() or found.nbytes > path.stat().st_size:
-            raise InputError(f"{path}: a tensor that is larger than its file, or sparse; it is not loaded")
-        return found.detach().numpy()
+        found = {name: found[name] for name in NAMES_READ if isinstance(found.get(name), torch.Tensor)}
+        for each in found.values():
+            if each.layout != torch.strided or not each.is_contiguous() or each.nbytes > path.stat().st_size:
+                raise InputError(f"{path}: a tensor that is larger than its file, or sparse; it is not loaded")
+        return {name: each.detach().numpy() for name, each in found.items()}
 
 
 class SafeTensors(TensorFormat):
     """A header in JSON, and the tensors after it. They are written some rows at a time."""
 
     name = suffix = "safetensors"
+    pattern = "**/*.safetensors"
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
         header, at, shape = {}, 0, [stop - first, view.seq_len]
@@ -127,21 +136,23 @@ class SafeTensors(TensorFormat):
             for block in row_blocks(alone, first, stop):
                 put(out, block[name])
 
-    def ids(self, path: Path) -> npt.NDArray[Any]:
+    def arrays(self, path: Path) -> dict[str, npt.NDArray[Any]]:
         size = path.stat().st_size
         head = FileIds(path, "<u8", stop=8)[:] if size >= 8 else np.zeros(1, np.uint64)
         length = int(head[0])
         try:
             if not 0 < length <= size - 8:
                 raise ValueError(f"a header of {length} bytes in a file of {size}")
-            entry = json.loads(bytes(FileIds(path, np.uint8, 8, stop=8 + length)[:]))[IDS]
-            start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
-            kind = {code: name for name, code in NAMES.items()}[entry["dtype"]]
-            if not 8 + length <= start <= stop <= size:
-                raise ValueError(f"{IDS} is said to be at bytes {start} to {stop} of {size}")
+            header, found = json.loads(bytes(FileIds(path, np.uint8, 8, stop=8 + length)[:])), {}
+            for name in (IDS, *(name for name in NAMES_READ[1:] if name in header)):
+                start, stop = (8 + length + int(offset) for offset in header[name]["data_offsets"])
+                kind = {code: name for name, code in NAMES.items()}[header[name]["dtype"]]
+                if not 8 + length <= start <= stop <= size:
+                    raise ValueError(f"{name} is said to be at bytes {start} to {stop} of {size}")
+                found[name] = FileIds(path, kind, start, stop=stop)[:].reshape(header[name]["shape"])
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a safetensors file with a tensor {IDS}: {error}") from error
-        return FileIds(path, kind, start, stop=stop)[:]
+        return found
 
 
 def _check_archive(path: Path) -> None:
