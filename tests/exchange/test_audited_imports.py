@@ -133,7 +133,7 @@ def test_other_files_are_not_ids_alone(tmp_path, head):
         tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", format="nanogpt", dtype="uint16", eos=EOS)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_raw_ids_in_one_way_wrong(tmp_path, seed):
     assert outcome(raw_ids(Random(seed)), tmp_path) == ""
 
@@ -216,8 +216,6 @@ def test_ids_of_a_smaller_tokenizer(tmp_path):
 
 
 # --- exports that are not as they were written ---
-
-KEEPING = [name for name, format in FORMATS.items() if "documents" in format.takes]
 
 
 @pytest.mark.parametrize("name", FORMATS)
