@@ -182,3 +182,15 @@ def test_what_is_refused(tmp_path, monkeypatch, arguments, says, measured, capsy
     assert main(["bench", *arguments]) in (1, 2)
     assert says in capsys.readouterr().err
     assert not measured
+
+
+def test_as_many_documents_as_in_a_build(tmp_path, capsys):
+    """Empty ones too. A document that is longer than a block is left out as a whole, with a line."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("one", "", " ", "")))
+    source = tm.read(tmp_path / "a.jsonl")
+    texts = read_text(source, None, 10_000).texts
+    assert len(texts) == len(tm.build(source, "bytes", tmp_path / "store", workers=0, progress="quiet")) == 4
+    (tmp_path / "b.txt").write_bytes(b"word " * 8_000_000)
+    (tmp_path / "c.txt").write_text("short")
+    assert read_text(tm.read(tmp_path / "b.txt", tmp_path / "c.txt"), None, 10**9).texts == ["short"]
+    assert capsys.readouterr().err.endswith("b.txt: a document is too long to measure, and left out\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -50,7 +51,6 @@ def read_text(source: Source, num_docs: int | None, most_bytes: int) -> BenchTex
         texts = list(islice(chain.from_iterable(_blocks(source, source.files)), num_docs))
     else:
         texts = list(_spread(source, most_bytes))
-    texts = [text for text in texts if text]
     return BenchText(texts, [len(text.encode()) for text in texts])
 
 
@@ -75,5 +75,9 @@ def _blocks(source: Source, files: Iterable[SourceFile]) -> Iterator[list[str]]:
     from tokenmill.reading import Piece, read_piece
 
     for file in files:
+        begun = False
         for block in read_piece(Piece(file), source):
-            yield [] if block.unfinished else block.values.to_pylist()
+            yield [] if block.unfinished else block.values.to_pylist()[begun:]
+            if begun and not block.unfinished:
+                print(f"{file.shown}: a document is too long to measure, and left out", file=sys.stderr)
+            begun = block.unfinished
