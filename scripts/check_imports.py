@@ -8,8 +8,8 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store, watching     (none imports another)
-    bar_chart, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, log_records, options,
-    option_*, python_sources, split_names, errors, user_cache
+    bar_chart, callers, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, log_records,
+    options, option_*, python_sources, split_names, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "tokenmill"
 
 BASE = {
     "bar_chart",
+    "callers",
     "child_process",
     "display",
     "documents",
@@ -48,6 +49,7 @@ MIDDLE = {"reading", "encoding", "store", "watching"} | BASE
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "bar_chart": {"errors"},
+    "callers": set(),
     "python_sources": set(),
     "documents": set(),
     "child_process": {"errors"},

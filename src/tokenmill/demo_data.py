@@ -44,10 +44,10 @@ def demo(out: str) -> int:
 Next steps:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}
   tokenmill verify {out}                  # compare all checksums
-  tokenmill pack {out} --seq-len 1024 --compare      # rows for training, and what each strategy wastes
+  tokenmill pack {out} --seq-len 1024 --split all --compare      # rows, also of folders called test; what strategies waste
   tokenmill build 'data/*.jsonl' -t path/to/tokenizer.json -o corpus/     # your own text
 
   import tokenmill as tm
   store = tm.open({out!r}); store[0]; store.num_tokens; store.locate(0)
-  loader = tm.load(store, 8, seq_len=1024); next(iter(loader))""")
+  loader = tm.load(store, 8, seq_len=1024, split="all"); next(iter(loader))""")
     return 0

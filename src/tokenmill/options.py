@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 from tokenmill.option_kinds import Device, DTypeName, Number, OneOf, Place, Size, SomeOf, Text, Token, Whole, Wholes
 from tokenmill.option_types import Help, Options
 
+IN_TRAINING = "all but those for evaluation"
 LONGEST = 2**31 - 1  # tokens in a row
 MANY = 2**31
 LEAST_MEMORY = 336 << 20  # bytes: of the calling process (80 MiB) and one worker (256 MiB), as in building/machine.py
@@ -238,7 +239,7 @@ class RowOptions(Options):
 
     padding_side: Annotated[Literal["right", "left"], Help("where padding goes")] = "right"
     pad_id: Annotated[Annotated[int, Whole(0, LONGEST)] | None, Help("id of padding", "eos, or 0")] = None
-    labels: Annotated[Literal["same", "shifted"], Help("labels equal to the ids, or the token that follows")] = "same"
+    labels: Annotated[Literal["same", "shifted"], Help("the ids (transformers shifts them) or the next ids")] = "same"
     mask_labels: Annotated[
         Annotated[LabelMask | Iterable[LabelMask], SomeOf(OneOf(get_args(LabelMask)))] | None,
         Help("what gets label -100"),
@@ -254,9 +255,7 @@ class PackOptions(RowOptions, LayoutOptions):
 
     seq_len: Annotated[Positions, Help("positions in a row", metavar="L")]
     _: KW_ONLY
-    split: Annotated[
-        str | None, Help("only documents from files of this split, such as train", "all documents", "NAME")
-    ] = None
+    split: Annotated[str | None, Help("only documents of this split; or all", IN_TRAINING, "NAME")] = None
     dtype: Annotated[DType, Help("of the arrays")] = "int64"
 
 
@@ -282,9 +281,7 @@ class ExportOptions(Options):
     """What is exported, and into which files."""
 
     format: Annotated[ExportFormat, Help("format to write", metavar="NAME")]
-    split: Annotated[
-        str | None, Help("only documents from files of this split, such as train", "all documents", "NAME")
-    ] = None
+    split: Annotated[str | None, Help("only documents of this split; or all", "each by itself", "NAME")] = None
     shares: Annotated[
         str | None, Help("splits by shares of the documents, such as train=0.99,val=0.01", "no splits", "NAME=SHARE")
     ] = None
@@ -366,4 +363,4 @@ class LoadArguments(LoadOptions, RowOptions, LayoutOptions):
     world_size: Annotated[Rows | None, Help("number of processes", "of torch.distributed")] = None
     tokenizer: Any = None
     seq_len: Annotated[Positions | None, Help("positions in a row, for data that is not a view")] = None
-    split: Annotated[str | None, Help("only documents from files of this split", "all documents")] = None
+    split: Annotated[str | None, Help("only documents of this split; or all", IN_TRAINING)] = None

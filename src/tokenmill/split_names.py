@@ -6,6 +6,7 @@
     saved/train_sft/data-00000-of-00001.arrow                  a DatasetDict saved to disk: the folder
 
 Folders count below the one that all files have in common; the name of that one only if nothing below it names a split.
+In a store where such words name splits, the files that have none are for training.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any
 
 from tokenmill.errors import UsageError
 
+TRAIN, ALL = "train", "all"  # `split="all"` is no split: it takes the documents of all
 WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
+_PERHAPS = re.compile("train|val|dev|test|-of-|^<dataset ", re.IGNORECASE)  # in all names that the rest may find
 _BETWEEN_WORDS = re.compile(r"[-_. 0-9]+")
 _NAME = r"\w+(?:\.\w+)*"  # what datasets takes for the name of a split
 _SAVED = re.compile(rf"(?:.*/)?({_NAME})/data-\d+-of-\d+\.arrow")
@@ -29,14 +32,17 @@ _ON_HUB = re.compile(rf"(?:.*/)?data/({_NAME})-\d{{5}}-of-\d{{5}}\b[^/]*")
 _STREAM = re.compile(rf"<dataset ({_NAME})(?::\d+)?>")  # the name of a DatasetDict's part that was passed as an object
 
 
-def files_by_split(files: Iterable[str]) -> dict[str, list[str]]:
-    """The files of each split. Files that nothing names a split for are in none."""
+def files_by_split(files: Iterable[str], rest: str | None = None) -> dict[str, list[str]]:
+    """The files of each split. Where words name splits, files that have none are in `rest`, else in none."""
     names = {name: _as_path(name) for name in files}
     paths = [name for name, path in names.items() if os.path.isabs(path)]
-    root = os.path.commonpath([os.path.dirname(names[name]) for name in paths]) if paths else ""
+    folders = [os.path.dirname(names[name]) + "/" for name in paths]
+    root = os.path.commonpath([min(folders), max(folders)]) if paths else ""
+    found = {name: _split_of(path, root) for name, path in names.items()}
+    rest = rest if any(map(_word_in, filter(None, set(found.values())))) else None
     splits: dict[str, list[str]] = {}
-    for name, path in names.items():
-        split = _split_of(path, root)
+    for name in names:
+        split = found[name] or rest
         if split is not None:
             splits.setdefault(split, []).append(name)
     split = _word_in(os.path.basename(root))
@@ -46,6 +52,11 @@ def files_by_split(files: Iterable[str]) -> dict[str, list[str]]:
 def _as_path(name: str) -> str:
     """An URL as an absolute path, so that the name of a bucket or a dataset is not taken for that of a split."""
     return "/" + name.replace("://", "/", 1) if "://" in name and not os.path.isabs(name) else name
+
+
+def held_out(splits: Collection[str]) -> list[str]:
+    """The splits that are not for training, but for evaluation, by their names; none if there is only one split."""
+    return [split for split in splits if _word_in(split) not in (None, TRAIN) and len(splits) > 1]
 
 
 def matching_splits(split: Any, splits: Collection[str], where: str) -> list[str]:
@@ -67,6 +78,8 @@ def _meaning(split: str) -> str:
 
 
 def _split_of(file: str, root: str) -> str | None:
+    if not _PERHAPS.search(file):  # most files; names of a million take a second
+        return None
     if stream := _STREAM.fullmatch(file):
         return stream[1]
     saved, on_hub = _SAVED.fullmatch(file), _ON_HUB.fullmatch(file)

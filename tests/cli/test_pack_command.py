@@ -467,3 +467,20 @@ def test_the_rows_drawn_on_the_page_are_the_rows(tmp_path):
             cells = [f"{'ABC'[doc]}{n + 1}" for doc, start, stop in view.documents(i) for n in range(start, stop)]
             made.append(" ".join(cells + ["."] * (view.rows([i])["input_ids"].shape[1] - len(cells))))
         assert made == rows, head
+
+
+@pytest.mark.filterwarnings("default:.*rows for training")
+@pytest.mark.parametrize("more", [[], ["--compare"]])
+def test_text_for_evaluation_is_not_counted_unless_asked_for(tmp_path, capsys, more):
+    for name in ("train", "valid"):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / f"data/{name}.txt").write_text(name)
+    store = tm.build(tmp_path / "data", "bytes", tmp_path / "store", workers=0, progress="quiet").path
+    assert main(["pack", str(store), "--seq-len", "8", "--json", *more]) == 0
+    out, err = capsys.readouterr()
+    facts = json.loads(out)
+    assert (facts[0]["stats"] if more else facts)["documents"] == 1
+    assert err.count("warning: ") == err.count("leave out the split validation; --split all") == 1  # for all strategies
+    assert main(["pack", str(store), "--seq-len", "8", "--split", "all", *more]) == 0
+    out, err = capsys.readouterr()
+    assert ("2 documents, " in out, err) == (bool(more), "")

@@ -86,3 +86,55 @@ def test_the_name_of_a_folder_is_no_split(store, tmp_path, monkeypatch, capsys):
     assert tm.open("again").splits == {}
     assert main(["info", "again"]) == 0
     assert "split" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A store of files of three splits, and one that names none."""
+    folder = tmp_path_factory.mktemp("named")
+    (folder / "data").mkdir()
+    for name, count in (("train", 40), ("valid", 8), ("test", 4), ("more", 10)):
+        rows = (json.dumps({"text": f"{name} {number}"}) + "\n" for number in range(count))
+        (folder / f"data/{name}.jsonl").write_text("".join(rows))
+    return tm.build(folder / "data", "bytes", folder / "store", workers=0, progress="quiet", eos=EOS)
+
+
+@pytest.mark.parametrize("format", SPLIT_FORMATS)
+def test_each_split_is_a_part_of_its_own(named, tmp_path, capsys, format):
+    assert main(["export", str(named.path), str(tmp_path / "out"), "--format", format, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    validation = "val" if format in ("nanogpt", "llmc", "mds", "litdata") else "validation"
+    assert sorted(json.loads(out)["parts"]) == sorted(["train", validation, "test"])
+    facts = json.loads((tmp_path / "out" / RECEIPT).read_text())["facts"]["splits"]
+    assert {name: part["documents"] for name, part in facts.items()} == {"train": 50, validation: 8, "test": 4}
+    files = [path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert all(any(part in name for name in files) for part in facts)
+    assert main(["export", str(named.path), str(tmp_path / "all"), "--format", format, "--split", "all"]) == 0
+    said = capsys.readouterr()
+    assert ("parts       train\n" in said.out, said.err) == (True, "")
+    again = tm.import_tokens(tmp_path / "all", tmp_path / "again", format=format, eos=EOS)
+    assert again.num_tokens == named.num_tokens
+
+
+def test_rows_of_each_split_and_shares_of_what_is_for_training(named, tmp_path):
+    done = tm.export(named, tmp_path / "rows", format="hf", seq_len=16)
+    assert sorted(done.parts) == ["test", "train", "validation"]
+    assert json.loads((tmp_path / "rows/dataset_dict.json").read_text())["splits"] == list(done.parts)
+    with pytest.warns(UserWarning, match="leave out the splits test and validation"):
+        tm.export(named, tmp_path / "shares", format="nanogpt", shares="train=0.5,val=0.5")
+    facts = json.loads((tmp_path / "shares" / RECEIPT).read_text())["facts"]["splits"]
+    assert sum(part["documents"] for part in facts.values()) == 50
+
+
+def test_a_view_keeps_the_name_of_its_split(named, tmp_path):
+    held_out = tm.pack(named, 16, split="validation", fields=["input_ids"])
+    views = {
+        "validation": held_out,
+        "eval": held_out.split(train=0.5, eval=0.5)["eval"],
+        "train": tm.pack(named, 16, split="all"),
+    }
+    for name, view in views.items():
+        done = tm.export(view, tmp_path / name, format="parquet")
+        assert done.parts == (name,)
+        assert (tmp_path / name / f"data/{name}-00000-of-00001.parquet").exists()

@@ -444,15 +444,39 @@ def test_a_shard_that_is_gone_is_named(tmp_path, prefetch, suffix):
 
 def test_a_gpu_that_is_not_there(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(
-        UsageError, match="device='cuda': torch finds no CUDA device here; give device='cpu', or leave it"
-    ):
-        converter_for("cuda", pin_memory=None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for device in ("cuda", "cuda:0", 0, "gpu", "nothing:1", torch.device("cuda", 1), object()):
+        with pytest.raises(UsageError, match="is not here; give device='cpu', or leave it out"):
+            converter_for(device, pin_memory=None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UsageError, match=r"device='gpu' .* give device='cpu' or 'cuda:0' or 'cuda:1', or leave"):
+        converter_for("gpu", pin_memory=None)
+    assert converter_for("cuda:1", pin_memory=None).keywords["device"] == "cuda:1"
 
 
 @pytest.mark.parametrize(("device", "pinned"), [(None, False), ("cpu", False), (0, True), ("cuda:1", True)])
-def test_tensors_for_a_gpu_are_pinned_unless_asked_otherwise(device, pinned):
-    pytest.importorskip("torch")
+def test_tensors_for_a_gpu_are_pinned_unless_asked_otherwise(monkeypatch, device, pinned):
+    monkeypatch.setattr(pytest.importorskip("torch").cuda, "device_count", lambda: 2)
     assert converter_for(device, pin_memory=None).keywords["pin_memory"] is pinned
     assert converter_for(device, pin_memory=not pinned).keywords["pin_memory"] is not pinned
+
+
+def test_text_for_evaluation_is_not_loaded_unless_asked_for(tmp_path):
+    texts = {"train.txt": "seen", "valid.txt": "held"}
+    for name, text in texts.items():
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_text(text)
+    store = tm.build(tmp_path / "data", "bytes", tmp_path / "store", workers=0, progress="quiet")
+    options = {"seq_len": 8, "strategy": "pad", "epochs": 1}
+
+    def texts_of(loader):
+        rows = [row for batch in loader for row in batch["input_ids"].tolist()]
+        return sorted(bytes(i for i in row if i < 256).decode() for row in rows)
+
+    for data in (store, str(tmp_path / "store")):
+        with pytest.warns(UserWarning, match="leave out the split validation; --split all") as told:
+            loader = tm.load(data, 1, **options)
+        assert [each.filename for each in told] == [__file__]
+        assert texts_of(loader) == ["seen"]
+    for split, expected in (("all", ["held", "seen"]), ("train", ["seen"]), ("val", ["held"])):
+        assert texts_of(tm.load(store, 1, split=split, **options)) == expected

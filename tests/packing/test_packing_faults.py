@@ -177,7 +177,7 @@ def test_files_that_begin_alike_do_not_fall_on_one_side(tmp_path):
 def test_a_folder_above_all_files_is_not_what_a_split_means(tmp_path):
     """The corpus lies in a folder that is called train, too."""
     files = [(f"/mnt/train/corpus/{name}/a.txt", [[1, 2, 3]] * count) for name, count in (("train", 5), ("eval", 3))]
-    view = tm.pack(write_store(tmp_path / "store", [files]), 4)
+    view = tm.pack(write_store(tmp_path / "store", [files]), 4, split="all")
     parts = view.split(by="folder", train="train", eval="./eval")
     assert {name: part.stats.documents for name, part in parts.items()} == {"train": 5, "eval": 3}
     assert view.split(by="folder", all="mnt/train")["all"].stats.documents == 8

@@ -246,7 +246,7 @@ def files_of(store, view) -> set[str]:
 
 
 def test_by_folder_takes_the_files_below_a_folder_of_that_name(filed):
-    view = tm.pack(filed, 8)
+    view = tm.pack(filed, 8, split="all")
     views = view.split(by="folder", train="train", eval="validation")
     assert list(views) == ["train", "eval"]
     assert files_of(filed, views["train"]) == {"train/a.txt", "train/deep/b.txt"}
@@ -262,7 +262,7 @@ def test_by_folder_takes_the_files_below_a_folder_of_that_name(filed):
 
 
 def test_by_folder_without_names_gives_each_folder_below_the_common_root(filed):
-    views = tm.pack(filed, 8, strategy="best_fit").split(by="folder")
+    views = tm.pack(filed, 8, split="all", strategy="best_fit").split(by="folder")
     assert {name: files_of(filed, view) for name, view in views.items()} == {
         "train": {"train/a.txt", "train/deep/b.txt"},
         "training": {"training/c.txt"},
@@ -272,7 +272,7 @@ def test_by_folder_without_names_gives_each_folder_below_the_common_root(filed):
 
 
 def test_a_folder_and_then_shares(filed):
-    whole = tm.pack(filed, 8)
+    whole = tm.pack(filed, 8, split="all")
     train = whole.split(by="folder", train="train")["train"]
     parts = train.split(a=0.5, b=0.5)
     assert members(parts["a"]) | members(parts["b"]) == members(train)
@@ -288,3 +288,83 @@ def test_the_hash_is_frozen_and_the_same_for_numbers_and_arrays():
     frozen = [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0x481EC0A212A9F3DB, 0xE4D971771B652C20]
     assert [splitmix64(number) for number in numbers] == frozen
     assert splitmix64(np.array(numbers, np.uint64)).tolist() == frozen
+
+
+# Text for evaluation.
+
+NAMED = {"c/train.txt": 30, "c/valid.txt": 20, "c/more.txt": 10, "c/test.txt": 5}
+LEAVES_OUT = r"rows for training leave out the splits validation and test; --split all \(split='all'\) takes everything"
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """Files of three splits, and one that names none."""
+    documents = numbered([3] * sum(NAMED.values()))
+    return tm.open(write_store(tmp_path_factory.mktemp("named") / "store", in_files(documents, NAMED), eos=EOS))
+
+
+def names_of(store, view) -> set[str]:
+    return {store.locate(number).file for number in members(view)}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_text_for_evaluation_is_left_out_with_a_warning(named, strategy):
+    with pytest.warns(UserWarning, match=LEAVES_OUT) as told:
+        view = tm.pack(named, 8, strategy=strategy)
+    assert [each.filename for each in told] == [__file__]  # once, at the line of the caller
+    assert names_of(named, view) == {"c/train.txt", "c/more.txt"}
+    assert view.stats.documents == 40
+    train = tm.pack(named, 8, strategy=strategy, split="train")
+    assert (view.fingerprint, len(view)) == (train.fingerprint, len(train))
+    assert sum(part.stats.documents for part in view.split(train=0.5, eval=0.5).values()) == 40
+    assert len(pickle.loads(pickle.dumps(view))) == len(view)  # noqa: S301
+
+
+def test_a_split_that_is_asked_for_is_silent(named):
+    """The tests take warnings for errors."""
+    assert tm.pack(named, 8, split="all").stats.documents == len(named)
+    assert tm.pack(named, 8, split="all").splits == ()
+    assert tm.pack(named, 8, split="validation").stats.documents == 20
+
+
+def test_by_name_and_by_folder_have_what_is_for_evaluation(named):
+    expected = {"train": 40, "validation": 20, "test": 5}
+    assert {name: len(files) for name, files in named.splits.items()} == {"train": 2, "validation": 1, "test": 1}
+    with pytest.warns(UserWarning, match=LEAVES_OUT):
+        default = tm.pack(named, 8, strategy="best_fit")
+    for view in (default, tm.pack(named, 8, strategy="best_fit", split="all")):
+        assert {name: part.stats.documents for name, part in view.split(by="name").items()} == expected
+        assert view.split(by="folder", c="c")["c"].stats.documents == len(named)
+
+
+@pytest.mark.parametrize(
+    "files", [{"a.txt": 3, "b.txt": 4}, {"valid.txt": 3, "dev.txt": 4}, {"train.txt": 3, "x.txt": 4}]
+)
+def test_a_store_of_one_split_or_none_is_packed_whole(tmp_path, files):
+    store = tm.open(write_store(tmp_path / "store", in_files(numbered([3] * 7), files), eos=EOS))
+    view = tm.pack(store, 8)
+    assert (view.splits, view.stats.documents) == ((), 7)
+
+
+def test_a_store_of_splits_for_evaluation_alone_needs_a_choice(tmp_path):
+    files = {"valid.txt": 3, "test.txt": 4}
+    store = tm.open(write_store(tmp_path / "store", in_files(numbered([3] * 7), files), eos=EOS))
+    with pytest.raises(UsageError, match="no rows for training, only the splits validation and test; --split all"):
+        tm.pack(store, 8)
+    assert tm.pack(store, 8, split="test").stats.documents == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "call"),
+    [
+        ({"test_size": 0.2}, "view.split(train=0.8, test=0.2, seed=0)"),
+        ({"test_size": 0.1, "random_state": 4}, "view.split(train=0.9, test=0.1, seed=4)"),
+        ({"train_size": 0.9, "seed": 2}, "view.split(train=0.9, test=0.1, seed=2)"),
+        ({"train": 0.9, "shuffle": 1.0}, "view.split(train=0.9, test=0.1, seed=0)"),
+        ({"train": 0.9, "epochs": 0.1}, "view.split(train=0.9, test=0.1, seed=0)"),
+    ],
+)
+def test_an_option_is_not_the_name_of_a_split(store, given, call):
+    with pytest.raises(UsageError) as refused:
+        tm.pack(store, 8).split(**given)
+    assert str(refused.value).endswith(f"cannot be the name of a split: give each its share, as in {call}")

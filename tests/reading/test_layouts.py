@@ -194,13 +194,15 @@ def test_one_store_holds_all_splits_and_rows_are_made_from_one(corpus, tmp_path,
         assert rows(tm.pack(store, 8, strategy="pad", split=split)) == expected
         loader = tm.load(store, 1, seq_len=8, strategy="pad", split=split, shuffle=False, epochs=1, drop_last=False)
         assert len(list(loader)) == len(expected)
-    views = tm.pack(store, 8, strategy="pad").split(by="name")
+    views = tm.pack(store, 8, strategy="pad", split="all").split(by="name")
     assert {name: rows(view) for name, view in views.items()} == {"train": ["one", "two"], "validation": ["three"]}
-    assert rows(tm.pack(store, 8, strategy="pad").split(by="name", held_out="valid")["held_out"]) == ["three"]
+    assert rows(tm.pack(store, 8, strategy="pad", split="all").split(by="name", held_out="valid")["held_out"]) == [
+        "three"
+    ]
     with pytest.raises(UsageError, match=r"has no split 'test'; it has train, validation"):
         tm.pack(store, 8, split="test")
     with pytest.raises(UsageError, match="splits must be disjoint"):
-        tm.pack(store, 8).split(by="name", a="valid", b="dev")
+        tm.pack(store, 8, split="all").split(by="name", a="valid", b="dev")
 
 
 @pytest.mark.parametrize("layout", ["dict", "files", "folders"])

@@ -40,8 +40,9 @@ def _export(options: argparse.Namespace) -> int:
         done = export_files(options.store, arguments, line.show)
     state = "up to date" if not done.written else f"{some(done.written, 'file')} written"
     text = (
-        f"export      {done.path}\nformat      {done.format}\nfiles       {done.files:,}, {human(done.bytes)}: {state}"
+        f"export      {done.path}\nformat      {done.format}\nparts       {', '.join(done.parts)}\n"
+        f"files       {done.files:,}, {human(done.bytes)}: {state}"
     )
     facts = {"path": str(done.path), "format": done.format, "files": done.files, "bytes": done.bytes}
-    print_result({**facts, "written": done.written}, text, as_json=options.json)
+    print_result({**facts, "written": done.written, "parts": done.parts}, text, as_json=options.json)
     return 0

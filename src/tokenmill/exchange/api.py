@@ -23,11 +23,13 @@ from tokenmill.option_calls import takes
 from tokenmill.option_types import declared, given_of, option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
 from tokenmill.packing.api import pack
-from tokenmill.packing.splits import ByFiles, Split, files_of_split, shares
+from tokenmill.packing.splits import ByFiles, Split, chosen_splits, shares
 from tokenmill.packing.view import View
+from tokenmill.split_names import ALL, held_out
 from tokenmill.store.store import Store, open_store
 
-WHOLE = "train"  # the name of the only part
+WHOLE = "train"  # the name of a part that is of no split
+CALL_IT_VAL = ("nanogpt", "llmc", "mds", "litdata")  # formats whose tools give the split for validation this name
 _PART = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
 FILES_OF_ROWS = ("rows_per_file", "max_chunks")
 PACKING = (*declared(LayoutOptions), *declared(RowOptions), "dtype")
@@ -42,6 +44,7 @@ class Exported:
     files: int  # in the folder
     bytes: int  # of all files
     written: int  # files that were written this time
+    parts: tuple[str, ...] = (WHOLE,)  # the names of its splits
 
 
 @takes(ExportArguments)
@@ -50,7 +53,8 @@ def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], argu
 
     Documents are written from a store, rows from a view; a store with `seq_len` and the options of `tm.pack` gives rows, too.
     `shares` and `split` are for a store: `shares="train=0.99,val=0.01"` writes both parts, `split="train"` the documents from
-    files of that name. docs/formats.md says what each format keeps.
+    files of that name, `split="all"` everything as one. Without both, splits that files are named after are parts of their own.
+    docs/formats.md says what each format keeps.
 
     Files are complete or not there; the same export again writes only what has changed, and an interrupted one is continued.
 
@@ -83,7 +87,7 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
         written = 0 if output.is_current(facts, files, indexes) else output.write(facts, files, indexes)
         names = [*(file.name for file in files), *(index.name for index in indexes)]
         nbytes = sum(os.stat(folder / name).st_size for name in names)
-    return Exported(folder, format.name, len(names), nbytes, written)
+    return Exported(folder, format.name, len(names), nbytes, written, tuple(parts))
 
 
 def _check_kinds(format: ExchangeFormat, parts: dict[str, Part], arguments: ExportArguments) -> None:
@@ -109,10 +113,16 @@ def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
                 raise UsageError(f"{name!r} cannot be the name of a part: use letters, digits, - and _")
         return {name: _part(each, arguments) for name, each in data.items()}
     if isinstance(data, View):
-        return {WHOLE: _part(data, arguments)}
-    store, splits = _store(data, arguments)
+        name = data.splits[-1].name if data.splits else WHOLE
+        return {name if _PART.fullmatch(name) else WHOLE: _part(data, arguments)}
+    store = data if isinstance(data, Store) else open_store(data)
+    if arguments.split is None and arguments.shares is None and held_out(store.splits):
+        own = {"validation": "val"} if arguments.format in CALL_IT_VAL and "val" not in store.splits else {}
+        parts = {own.get(name, name): ByFiles(tuple(files), name) for name, files in store.splits.items()}
+        return {name: _of_store(store, (split,), arguments) for name, split in parts.items()}
+    splits = chosen_splits(store, arguments.split)
     if arguments.shares is None:
-        return {arguments.split or WHOLE: _of_store(store, splits, arguments)}
+        return {splits[-1].name if splits else WHOLE: _of_store(store, splits, arguments)}
     named = shares(_shares_in(arguments.shares), arguments.seed, splits)
     return {name: _of_store(store, (*splits, split), arguments) for name, split in named.items()}
 
@@ -128,20 +138,15 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
         return data
     if arguments.shares is not None:
         raise UsageError("give shares with one store, or a dict of stores or views without shares")
-    return _of_store(*_store(data, arguments), arguments)
-
-
-def _store(data: Any, arguments: ExportArguments) -> tuple[Store, tuple[Split, ...]]:
-    """A store, or the one at a path, and the split that was asked for."""
     store = data if isinstance(data, Store) else open_store(data)
-    return store, () if arguments.split is None else (ByFiles(files_of_split(store, arguments.split)),)
+    return _of_store(store, chosen_splits(store, arguments.split), arguments)
 
 
 def _of_store(store: Store, splits: tuple[Split, ...], arguments: ExportArguments) -> Part:
     if arguments.seq_len is None:
         return Selection(store, splits)
     options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}
-    view = pack(store, **values_of(PackOptions, PackOptions(arguments.seq_len, **options)))
+    view = pack(store, **values_of(PackOptions, PackOptions(arguments.seq_len, split=ALL, **options)))
     return View(store, view.layout, view.row_format, splits) if splits else view
 
 

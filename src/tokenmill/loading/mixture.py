@@ -43,7 +43,7 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
     part in 2**16.) A source that runs out starts again, in a different order.
 
     Example:
-        web, code = tm.pack("corpus/", 128), tm.pack("imported/", 128)
+        web, code = tm.pack("corpus/", 128), tm.pack("imported/", 128, split="train")
         mixture = tm.mix({"web": (web, 0.7), "code": (code, 0.3)})
         loader = tm.load(mixture, 4)
     """

@@ -7,7 +7,7 @@ import os
 from tokenmill.option_calls import takes
 from tokenmill.options import PackOptions
 from tokenmill.packing.layout import layout_of, row_format_of
-from tokenmill.packing.splits import ByFiles, files_of_split
+from tokenmill.packing.splits import chosen_splits
 from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
@@ -29,7 +29,7 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
     `min_doc_tokens` tokens are left out. Of `mask_labels`, "first" masks tokens that would be predicted from another
     document, "overlap" those that were in the row before. Leaving out `fields` that are not needed saves their time. The
     masks are int8; "cu_seqlens" comes with "max_seqlen". With `split`, only documents from its files are in rows: one of
-    `store.splits`.
+    `store.splits`, or "all" of them. Without it, files that are named after validation or test are left out, with a warning.
 
     Example:
         view = tm.pack("corpus/", 128, strategy="best_fit")
@@ -40,5 +40,4 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
     opened = store if isinstance(store, Store) else open_store(store)
     tokenizer = opened.tokenizer
     row_format = row_format_of(options, eos_id=tokenizer.eos_id, vocab_size=tokenizer.vocab_size)
-    splits = () if options.split is None else (ByFiles(files_of_split(opened, options.split)),)
-    return View(opened, layout_of(options), row_format, splits)
+    return View(opened, layout_of(options), row_format, chosen_splits(opened, options.split))

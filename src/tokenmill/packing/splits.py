@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from numbers import Real
 from pathlib import PurePosixPath
@@ -20,17 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.callers import warn
 from tokenmill.errors import CorruptError, UsageError
 from tokenmill.formatting import first_names
 from tokenmill.io.atomic import canonical, digest
-from tokenmill.option_types import whole_number
+from tokenmill.option_types import declared, option_name, whole_number
+from tokenmill.options import LoadArguments
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.hashing import splitmix64
-from tokenmill.split_names import matching_splits
+from tokenmill.split_names import ALL, held_out, matching_splits
 from tokenmill.store.store import Store
 from tokenmill.store.stream import Documents
 
 WHOLE = 1 << 53  # the parts that shares are counted in
+_OF_OTHERS = ("shuffle", "random_state", "stratify", "stratify_by_column", "generator")
 FIRST_IDS = 4096  # ids of a file's first document that identify the file
 Mask = npt.NDArray[np.bool_]
 Chooser = Callable[[Documents], Mask]  # which of these documents belong to a split
@@ -44,6 +47,7 @@ class ByShare:
     draw: int  # 0, or 1 for a split of a split, and so on: each draws other hashes
     low: int
     high: int
+    name: str = field(default="", compare=False)
 
     def key(self, store: Store) -> list[Any]:
         """What the split depends on, as JSON values."""
@@ -67,9 +71,10 @@ class ByShare:
 
 @dataclass(frozen=True, slots=True)
 class ByFiles:
-    """The documents of these files."""
+    """The documents of these files. Without a name nobody asked for them: they are those for training."""
 
     files: tuple[str, ...]
+    name: str = field(default="", compare=False)
 
     def key(self, store: Store) -> list[Any]:
         """What the split depends on, as JSON values."""
@@ -99,6 +104,12 @@ def chosen_by(store: Store, splits: tuple[Split, ...]) -> Chooser | None:
 def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> dict[str, Split]:
     """Splits for named shares of the documents in `splits`: ranges of the hash, one after the other."""
     seed = whole_number("seed", seed, -(2**63), 2**64 - 1)
+    for name in named:
+        if name.endswith("_size") or name in _OF_OTHERS or name in declared(LoadArguments):
+            size = named.get("test_size")
+            share = size if isinstance(size, float) and 0 < size < 1 else 0.1
+            call = f"split(train={1 - share:g}, test={share:g}, seed={named.get('random_state', seed)})"
+            raise UsageError(f"{name} cannot be the name of a split: give each its share, as in view.{call}")
     if not named:
         raise UsageError("split needs named shares, such as train=0.99, eval=0.01")
     for name, share in named.items():
@@ -115,7 +126,7 @@ def shares(named: Mapping[str, Any], seed: Any, splits: tuple[Split, ...]) -> di
     for name, share in named.items():
         upper += share
         high = WHOLE if upper > 1 - 1e-9 else round(upper * WHOLE)
-        parts[name] = ByShare(seed, draw, low, high)
+        parts[name] = ByShare(seed, draw, low, high, name)
         low = high
     return parts
 
@@ -136,9 +147,20 @@ def names(splits: Mapping[str, Sequence[str]], named: Mapping[str, Any], where: 
     return _disjoint(named, {split: _files_of(splits, name, where) for split, name in named.items()})
 
 
-def files_of_split(store: Store, split: Any) -> tuple[str, ...]:
-    """The input files of a split; UsageError if the store does not have it."""
-    return _files_of(store.splits, split, store_name(store))
+def chosen_splits(store: Store, split: Any) -> tuple[Split, ...]:
+    """What the option `split` stands for. Without it, documents for evaluation are left out, with a warning."""
+    if split == ALL:
+        return ()
+    if split is not None:
+        return (ByFiles(_files_of(store.splits, split, store_name(store)), split),)
+    if not (left_out := held_out(store.splits)):
+        return ()
+    files = tuple(file for name, files in store.splits.items() if name not in left_out for file in files)
+    names = f"split{'s' * (len(left_out) > 1)} {' and '.join(left_out)}; {option_name('split', ALL)} takes everything"
+    if not files:
+        raise UsageError(f"{store_name(store)}: no rows for training, only the {names}")
+    warn(f"{store_name(store)}: rows for training leave out the {names}")
+    return (ByFiles(files),)
 
 
 def _files_of(splits: Mapping[str, Sequence[str]], split: Any, where: str) -> tuple[str, ...]:
@@ -162,7 +184,7 @@ def _disjoint(named: Mapping[str, Any], files: Mapping[str, tuple[str, ...]]) ->
             if owners.setdefault(name, split) != split:
                 other = f"{owners[name]}={named[owners[name]]!r}"
                 raise UsageError(f"{split}={named[split]!r} and {other} both contain {name}; splits must be disjoint")
-    return {split: ByFiles(files[split]) for split in named}
+    return {split: ByFiles(files[split], split) for split in named}
 
 
 def _folders_below(parents: dict[str, list[str]], root: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Never
 
 import numpy as np
 
+from tokenmill.callers import warn_of_shifting_twice
 from tokenmill.display import html_table, one_line, shown
 from tokenmill.errors import UsageError
 from tokenmill.formatting import some
@@ -42,6 +43,7 @@ class View:
             else PieceRows(store, layout, self._plan)
         )
         self._tokens = TokenRanges(store)
+        self._told = False
 
     def __len__(self) -> int:
         return len(self._row_index)
@@ -54,6 +56,7 @@ class View:
 
     def __getitems__(self, indices: list[int]) -> list[Arrays]:
         """Several rows as a list, made together. torch's DataLoader calls this for a batch."""
+        self._told = self._told or warn_of_shifting_twice(self.row_format.labels)
         if "cu_seqlens" in self.row_format.fields or self.layout.buckets:
             return [self[index] for index in indices]
         arrays = self.rows(indices)
@@ -144,11 +147,13 @@ class View:
         `view.split(train=0.99, eval=0.01)` splits by shares of the documents. A document stays in its split when others are
         appended and when files are added, moved or renamed. `view.split(by="folder", train="train", eval="validation")` splits
         by the folders of the input files; without names, there is a view for each folder. `view.split(by="name")` has a view
-        for each of `store.splits`, which files and folders with names such as train and validation make.
+        for each of `store.splits`, which files and folders with names such as train and validation make; for those that
+        `tm.pack` without `split` leaves out, too.
         """
         if unnamed:
             raise UsageError(f"split takes named shares, not {unnamed[0]!r}: view.split(train=0.9, eval=0.1)")
         SplitOptions(by=by, seed=seed)  # checks them
+        before = tuple(each for each in self.splits if by == "document" or each.name)
         if by == "document":
             splits = shares(named, seed, self.splits)
         elif by == "folder":
@@ -156,8 +161,7 @@ class View:
         else:
             splits = names(self.store.splits, named, store_name(self.store))
         return {
-            name: View(self.store, self.layout, self.row_format, (*self.splits, split))
-            for name, split in splits.items()
+            name: View(self.store, self.layout, self.row_format, (*before, split)) for name, split in splits.items()
         }
 
     def _checked(self, indices: Any) -> Numbers:

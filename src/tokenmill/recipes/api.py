@@ -26,6 +26,7 @@ from tokenmill.reading.hub_names import hub_input
 from tokenmill.recipes.checking import TRAIN, RecipeConfig, check_recipe
 from tokenmill.recipes.file_splits import splits_of_sources
 from tokenmill.recipes.yaml_lines import from_file, from_python, with_set
+from tokenmill.split_names import ALL
 from tokenmill.store.store import Store, open_store
 
 _SIZES = ("batch_size", "global_batch_size")
@@ -208,7 +209,9 @@ class Recipe:
 
     @cached_property
     def _parts(self) -> dict[str, dict[str, View]]:
-        packed = {name: pack(store, **self.config.pack) for name, store in self._stores.items()}
+        by_file = self._split_options.get("by", "document") != "document"
+        options = {**({"split": ALL} if by_file else {}), **self.config.pack}
+        packed = {name: pack(store, **options) for name, store in self._stores.items()}
         if not self.config.split:
             return {name: {TRAIN: view} for name, view in packed.items()}
         named = self.splits_of(self._stores)

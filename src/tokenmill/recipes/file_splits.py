@@ -9,7 +9,7 @@ from tokenmill.errors import UsageError
 from tokenmill.formatting import first_names
 from tokenmill.packing.splits import file_names, folders, names, store_name
 from tokenmill.reading import Source
-from tokenmill.split_names import files_by_split
+from tokenmill.split_names import TRAIN, files_by_split
 from tokenmill.store.store import Store
 
 
@@ -56,7 +56,7 @@ def _splits(by: str, source: Source | Store, named: Mapping[str, Any]) -> Mappin
     if isinstance(source, Store):
         return names(source.splits, named, store_name(source))
     files = _files(source)
-    splits = files_by_split(files) if source.split is None else {source.split: files}
+    splits = files_by_split(files, TRAIN) if source.split is None else {source.split: files}
     return names(splits, named, first_names(source.inputs, 2))
 
 

@@ -16,7 +16,7 @@ from tokenmill.io.checked_lines import numbered_records
 from tokenmill.io.mirror import mirrored_url
 from tokenmill.io.object_store import is_url
 from tokenmill.log_records import is_event, shortened
-from tokenmill.split_names import files_by_split
+from tokenmill.split_names import TRAIN, files_by_split
 from tokenmill.store.bucket import open_mirror
 from tokenmill.store.manifest import Manifest, read_manifest, trial_of
 from tokenmill.store.side_files import side_file
@@ -45,7 +45,7 @@ def _splits(folder: Path, manifest: Manifest) -> dict[str, int]:
         files = read_sources(side_file(folder, manifest, SOURCES)).files
     except CorruptError:  # interrupted; or `verify` says what is wrong
         return {}
-    return {split: len(names) for split, names in files_by_split(files).items()}
+    return {split: len(names) for split, names in files_by_split(files, TRAIN).items()}
 
 
 def _disk_bytes(folder: Path) -> int:

@@ -23,7 +23,7 @@ from tokenmill.formatting import some
 from tokenmill.io.atomic import naming_files
 from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
 from tokenmill.io.object_store import is_url
-from tokenmill.split_names import files_by_split
+from tokenmill.split_names import TRAIN, files_by_split
 from tokenmill.store.bucket import open_mirror, remake_mirror
 from tokenmill.store.checksums import repair_hint
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_column
@@ -217,7 +217,7 @@ class Store:
     def splits(self) -> dict[str, list[str]]:
         """The input files of each split, by their names and folders (see `tokenmill.split_names`). Reads sources.json."""
         split, files = self.manifest.source.get("split"), self._sources.files
-        return files_by_split(files) if split is None else {split: list(dict.fromkeys(files))}
+        return files_by_split(files, TRAIN) if split is None else {split: list(dict.fromkeys(files))}
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
