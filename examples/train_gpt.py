@@ -161,12 +161,15 @@ def packed(args: argparse.Namespace) -> tm.View:
     if args.pretokenized:
         return tm.pack(args.pretokenized, args.seq_len, **looks)
     texts = tuple(args.texts) or (str(Path(sysconfig.get_path("stdlib")) / "*.py"),)
-    tokenizer = args.tokenizer or demo_tokenizer()
-    return tm.load(texts, 1, rank=0, world_size=1, tokenizer=tokenizer, seq_len=args.seq_len, **looks).data
+    return tm.pack(tm.build(texts, args.tokenizer or demo_tokenizer()), args.seq_len, **looks)
 
 
-def split(view: tm.View, share: float) -> dict[str, tm.View]:
-    """The documents to train on, and those held out. The split of a document does not change when the corpus grows."""
+def split(view: tm.View, share: float | None) -> dict[str, tm.View]:
+    """The documents to train on, and those held out: the split validation if files are named after it, which `view` leaves out,
+    or a share. The split of a document does not change when the corpus grows."""
+    if share is None and "validation" in view.store.splits and len(view.store.splits) > 1:
+        return {"train": view, "eval": view.split(by="name")["validation"]}
+    share = 0.05 if share is None else share
     parts = view.split(train=1 - share, eval=share) if share else {"train": view}
     if not all(len(part) for part in parts.values()):
         few = f"--eval-share {share} of {len(view.store):,} documents leaves one side empty"
@@ -179,9 +182,12 @@ def batches(loader: Any, workers: int, device: torch.device) -> Iterator[dict[st
     if not workers:
         yield from loader
         return
+    state = loader.state_dict()
     for batch in DataLoader(loader.dataset(), batch_size=None, num_workers=workers):
-        state = loader.state_dict()  # workers have loaders of their own: this one counts what they return
-        loader.load_state_dict({**state, "samples": state["samples"] + state["global_batch_size"]})
+        state["samples"] += state[
+            "global_batch_size"
+        ]  # workers have loaders of their own: this one counts what they return
+        loader.load_state_dict(state)
         yield {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
 
@@ -262,7 +268,7 @@ def train(args: argparse.Namespace) -> None:
     if args.epochs:
         args.steps = math.ceil(args.epochs * len(parts["train"]) / args.batch_size)
     held_out = None
-    if args.eval_share:
+    if "eval" in parts:
         options = {"shuffle": False, "epochs": 1, "drop_last": False, "device": device}
         held_out = tm.load(parts["eval"], global_batch_size=args.batch_size, **options)
 
@@ -297,7 +303,7 @@ def train(args: argparse.Namespace) -> None:
         writer = csv.writer(log)
         writer.writerow(("step", "loss", "lr", "tokens_per_second", "eval_perplexity"))
         size = sum(p.numel() for p in gpt.parameters())
-        told = f"{len(parts['train']):,} rows, {args.steps:,} steps"
+        told = f"{len(parts['train']):,} rows, {args.steps:,} steps, {len(parts.get('eval', ())):,} rows held out"
         say(f"{size:,} parameters on {world} x {device.type} ({precision}); {told}; log: {path}")
         say(f"knowing only how frequent each token is costs {unigram_entropy(parts['train']):.3f} nats")
 
@@ -377,7 +383,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     option("--heads", type=positive, default=4)
     option("--lr", type=float, default=5e-3, help="the highest learning rate (0.005)")
     option("--seed", type=int, default=0, help="for initial weights, row order and samples (0)")
-    option("--eval-share", type=float, default=0.05, help="share of the documents to hold out; 0 for none (0.05)")
+    option(
+        "--eval-share", type=float, help="share to hold out; 0 for none (the split validation of the files, or 0.05)"
+    )
     option("--eval-every", type=positive, default=100, help="steps between evaluations (100)")
     option("--eval-batches", type=positive, default=8, help="batches of each evaluation (8)")
     option("--checkpoint", metavar="DIR", help="directory for checkpoints (none are saved)")

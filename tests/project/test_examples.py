@@ -371,3 +371,23 @@ assert 0 < len(names["parts"]["eval"]) < len(names["parts"]["train"])
     assert ended.returncode == 0, ended.stderr
     assert "largest difference: 0.0\n" in ended.stdout
     assert (tmp_path / "quickstart" / "rows.png").stat().st_size > 10_000
+
+
+def test_it_is_evaluated_on_the_split_for_that(tmp_path, example):
+    (tmp_path / "data").mkdir()
+    for name, count in (("train", 60), ("valid", 10)):
+        rows = (json.dumps({"text": f"{name} {number}"}) + "\n" for number in range(count))
+        (tmp_path / f"data/{name}.jsonl").write_text("".join(rows))
+    store = tm.build(tmp_path / "data", "bytes", tmp_path / "store", workers=0, progress="quiet")
+
+    def documents(*more):
+        args = example.arguments(["--pretokenized", str(store.path), "--seq-len", "16", *more])
+        parts = example.split(example.packed(args), args.eval_share)
+        return {name: part.stats.documents for name, part in parts.items()}
+
+    with pytest.warns(UserWarning, match="leave out the split validation"):
+        assert documents() == {"train": 60, "eval": 10}
+    with pytest.warns(UserWarning, match="leave out the split validation"):
+        assert documents("--eval-share", "0") == {"train": 60}
+    with pytest.warns(UserWarning, match="leave out the split validation"):
+        assert sum(documents("--eval-share", "0.5").values()) == 60
