@@ -73,7 +73,58 @@ def test_run_for_people(here, capsys):
     assert re.search(r"^split +rows of 32 +tokens +fill +batches per epoch$", shown, re.MULTILINE)
     assert re.search(r"^eval +\d+ +[\d,]+ +[\d.]+% +-$", shown, re.MULTILINE)
     assert "eval: a global batch of 1,000 rows is larger than the data" in shown
-    assert "    loader = tm.recipe('recipe.yaml', set=['load.global_batch_size=1000']).loader('train')" in shown
+    loader = "tm.recipe('recipe.yaml', set=['load.global_batch_size=1000']).loader('train', batch_size=8)"
+    assert f"    loader = {loader}" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], ".loader('train')"),
+        (["load={}"], ".loader('train', batch_size=8)"),
+        (["load={batch_size: 2000, drop_last: false, epochs: 1}"], ".loader('train')"),
+        (["load={batch_size: 2, device: nothing}"], ".loader('train', device=None)"),
+        (["pack.seq_len=4096", "load={}"], ".loader('train', batch_size=1)"),
+        (["split={by: folder, first: a, second: b}", "sources={web: {path: '[ab]/*.jsonl'}}"], ".loader('first')"),
+        (["split={by: name}", "sources={web: {path: s}}"], ".loader('train')"),
+        (["build.force=true"], ".loader('train')"),
+        (["build={force: true, workers: 0, progress: quiet}"], "'build.force=false']).loader('train')"),
+        (["pack.min_doc_tokens=1000"], ".stores()"),
+    ],
+)
+def test_the_code_that_run_prints_works(here, jsonl, capsys, monkeypatch, changes, expected):
+    for path in ("a/0.jsonl", "b/0.jsonl", "s/test.jsonl", "s/train.jsonl"):
+        Path(path).parent.mkdir(exist_ok=True)
+        jsonl([f"text {i} " * 9 for i in range(20)], path)
+    Path("recipe.yaml").write_text(RECIPE.replace('  code: {path: "code/*.jsonl", weight: 1}\n', ""))
+    main(["run", "recipe.yaml", "--json", *(part for change in changes for part in ("--set", change))])
+    told = json.loads(capsys.readouterr().out)
+    assert told["python"][1].endswith(expected)
+    before = sorted((path, path.stat().st_mtime_ns) for path in here.rglob("*.ids.npy"))
+    names: dict[str, object] = {}
+    exec("\n".join(told["python"]), names)
+    if "loader" in names:
+        next(iter(names["loader"]))
+    assert (
+        sorted((path, path.stat().st_mtime_ns) for path in here.rglob("*.ids.npy")) == before
+    )  # nothing is built again
+
+
+def test_text_for_evaluation_is_not_in_a_recipe_unless_it_says_what_for(here, jsonl):
+    for path in ("s/valid.jsonl", "s/train.jsonl"):
+        Path(path).parent.mkdir(exist_ok=True)
+        jsonl([f"text {i} " * 9 for i in range(20)], path)
+
+    def documents(*changes):
+        sets = ["sources={web: {path: s}}", *changes]
+        recipe = tm.recipe("recipe.yaml", set=sets)
+        return {split: recipe.view(split).stats.documents for split in recipe.splits}
+
+    with pytest.warns(UserWarning, match="leave out the split validation"):
+        assert sum(documents("split={eval: 0.25}").values()) == 20
+    assert sum(documents("split={eval: 0.25}", "pack={seq_len: 32, split: all}").values()) == 40
+    assert documents("split={by: name}") == {"train": 20, "validation": 20}
+    assert documents("split={by: name, eval: valid}") == {"eval": 20}
 
 
 def test_run_says_how_often_the_rows_of_a_source_come(here, capsys):
@@ -115,6 +166,7 @@ def test_check_knows_splits_and_a_source_may_lack_some(here, jsonl, capsys, spli
         (here / path).parent.mkdir(parents=True, exist_ok=True)
         jsonl([f"text {i} " * 9 for i in range(20)], path)
     sets = ["sources={web: {path: web}, code: {path: more}}", f"split={split}", "build={workers: 0, progress: quiet}"]
+    sets += ["pack.split=all"] if split == "{test: 0.1}" else []  # drawn from all documents
     flags = [word for each in sets for word in ("--set", each)]
     code = main(["run", "recipe.yaml", "--check", "--json", *flags])
     out, err = capsys.readouterr()

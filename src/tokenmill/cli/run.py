@@ -55,7 +55,8 @@ def _run(options: argparse.Namespace) -> int:
         print_result(facts, f"ok: {_inputs(facts['sources'])}; {splits}{unchecked}", as_json=options.json)
         return 0
     facts = overview.facts(recipe)
-    facts["python"] = overview.python(options.recipe, options.set, next(iter(facts["splits"])))
+    rows = {split: each["rows"] for split, each in facts["splits"].items()}
+    facts["python"] = overview.python(options.recipe, options.set, recipe, rows)
     text = "\n".join([overview.table(facts), "", "in Python:", *(f"    {line}" for line in facts["python"])])
     print_result(facts, text, as_json=options.json)
     return failed_files(sum(source["failed"] for source in facts["sources"].values()))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from tokenmill.encoding.resolve import BUILT_IN
 from tokenmill.errors import UsageError
 from tokenmill.reading import check_fields
 from tokenmill.recipes.api import Recipe
+from tokenmill.recipes.api import recipe as make_recipe
 from tokenmill.recipes.checking import TRAIN
 from tokenmill.store.store import Store
 
@@ -100,10 +102,19 @@ def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
     return {name: weights[name] / whole * total / count if count else 0.0 for name, count in rows.items()}
 
 
-def python(path: str, changes: list[str], split: str) -> list[str]:
-    """Two lines of Python that load it."""
-    given = f", set={changes!r}" if changes else ""
-    return ["import tokenmill as tm", f"loader = tm.recipe({path!r}{given}).loader({split!r})"]
+def python(path: str, changes: list[str], recipe: Recipe, rows: dict[str, int]) -> list[str]:
+    """Two lines of Python that work: they load a split, train if it has rows, and build nothing again at every start."""
+    kept = [change for change in changes if not change.startswith("build.force=")]
+    kept += ["build.force=false"] if make_recipe(path, set=kept).config.build.get("force") else []
+    made = f"tm.recipe({path!r}{f', set={kept!r}' if kept else ''})"
+    for split in sorted(rows, key=lambda split: (not rows[split], split != TRAIN)):
+        size = {"batch_size": min(8, rows[split])}
+        for more in ({}, size, {"device": None}, {**size, "device": None}) if rows[split] else ():
+            with suppress(UsageError):
+                recipe.loader(split, **more, rank=0, world_size=1)
+                given = "".join(f", {name}={value!r}" for name, value in more.items())
+                return ["import tokenmill as tm", f"loader = {made}.loader({split!r}{given})"]
+    return ["import tokenmill as tm", f"stores = {made}.stores()"]
 
 
 def table(facts: Facts) -> str:
