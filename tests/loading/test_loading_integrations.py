@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -385,3 +387,86 @@ def test_the_doors_of_the_page_run(view, tmp_path, monkeypatch, library, kept):
         else:
             exec(block, names)
             assert saw == (wanted[5:] if resume else wanted)
+
+
+@pytest.mark.filterwarnings("always:the workers")
+def test_new_workers_that_begin_again_are_told(view, capfd, monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", lambda text, *_, **__: print(f"UserWarning: {text}", file=sys.stderr))
+    dataset = tm.load(view, 4, epochs=1).dataset()
+    through = DataLoader(dataset, batch_size=None, num_workers=2)
+    first = plain(through)
+    assert "UserWarning" not in capfd.readouterr().err
+    assert plain(through) == first
+    assert (
+        "are new, and make the batches of the last pass again: call dataset.set_epoch(n) before each pass, or give"
+        in capfd.readouterr().err
+    )
+    dataset.set_epoch(1)
+    assert plain(through) != first
+    persistent = DataLoader(
+        tm.load(view, 4, epochs=1).dataset(), batch_size=None, num_workers=1, persistent_workers=True
+    )
+    assert plain(persistent) == first
+    assert plain(persistent) != first
+    held_out = DataLoader(
+        tm.load(view, 4, epochs=1, shuffle=False).dataset(), batch_size=None, num_workers=1
+    )  # to be the same is what is wanted
+    assert plain(held_out) == plain(held_out)
+    assert "UserWarning" not in capfd.readouterr().err
+
+
+def test_a_state_without_the_batches_of_workers_is_told(view):
+    loader = tm.load(view, 4)
+    through = iter(DataLoader(loader.dataset(), batch_size=None, num_workers=1))
+    state = loader.state_dict()
+    assert state["samples"] == 0
+    next(through)
+    with pytest.warns(UserWarning, match="state lacks the batches of a DataLoader's workers: use StatefulDataLoader"):
+        loader.state_dict()
+    loader.load_state_dict({**state, "samples": 4})  # counted by the caller
+    assert loader.state_dict()["samples"] == 4
+    del through
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_are_not_batched_again(view, workers):
+    dataset = tm.load(view, 4).dataset()
+    with pytest.raises(
+        tm.errors.UsageError, match=r"has whole batches: DataLoader\(dataset, batch_size=None\)\. A Trainer takes"
+    ):
+        next(iter(DataLoader(dataset, batch_size=2, num_workers=workers)))
+    one = next(iter(DataLoader(dataset, batch_size=1, collate_fn=lambda batches: batches[0])))
+    assert one["input_ids"].shape == (4, LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (lambda view: tm.load(view, 4), TypeError),
+        (lambda view: tm.load(view, 4, epochs=1), TypeError),
+        (lambda view: tm.load(view, 4).dataset(), tm.errors.UsageError),
+    ],
+)
+def test_a_trainer_that_would_batch_batches_hears_what_works(view, tmp_path, given, error):
+    works = r"A Trainer takes its view \(train_dataset=view\), or the loader from get_train_dataloader"
+    with pytest.raises(error, match=works):
+        trained(tmp_path, train_dataset=given(view), max_steps=1)
+
+
+@pytest.mark.parametrize("labels", ["same", "shifted"])
+@pytest.mark.parametrize("door", ["view", "loader"])
+def test_a_trainer_with_shifted_labels_is_warned(store, tmp_path, labels, door):
+    """Its models shift labels themselves."""
+    view = tm.pack(store, LENGTH, fields=("input_ids", "labels"), labels=labels)
+    feed = {"train_dataset": view} if door == "view" else {"feed": lambda: tm.load(view, 4)}
+
+    def run():
+        return trained(tmp_path, max_steps=2, **feed)
+
+    if labels == "same":  # the tests take warnings for errors
+        saw, _ = run()
+    else:
+        with pytest.warns(UserWarning, match="models of transformers shift labels themselves: pack with labels='same'"):
+            saw, _ = run()
+    assert len(saw) == 2
+    assert len(list(tm.load(view, 4, epochs=1))) == ROWS // 4  # a loop of one's own is not warned

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, islice
 from math import lcm
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
+from tokenmill.callers import FOR_TRAINERS, warn, warn_of_shifting_twice
 from tokenmill.display import html_table, one_line
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.convert import converter_for
@@ -50,6 +51,7 @@ class Loader:
         self._converted = converter_for(options.device, pin_memory=options.pin_memory)
         self._rank_given = options.rank is not None
         self.seen = 0  # samples of all ranks so far, including the dropped rest of each pass
+        self.in_workers: Any = None  # shared with them: the passes that new ones began, and where the last one did
 
     @property
     def batch_size(self) -> int:
@@ -96,12 +98,16 @@ class Loader:
     def __len__(self) -> int:
         """Batches of one `for` loop."""
         if self.epochs is None:
-            raise TypeError("a loader without epochs never ends and has no length; give epochs=1")
+            raise TypeError(f"a loader without epochs never ends and has no length; give epochs=1. {FOR_TRAINERS}")
         whole, rest = divmod(self._pass, self.global_batch_size)
         return whole + (1 if rest and not self.drop_last else 0)
 
+    def __getitem__(self, number: Any) -> Never:
+        raise TypeError(f"a loader is read with `for`, or loader.batch(step). {FOR_TRAINERS}")
+
     def __iter__(self) -> Iterator[Any]:
         self.check_rank()
+        warn_of_shifting_twice(self.samples.row_format.labels)
         for span, batch in self._made_ahead() if self.prefetch else self._made(self.spans()):
             if isinstance(batch, Exception):
                 raise batch
@@ -171,6 +177,11 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as JSON values; the same on every rank."""
+        if self.in_workers is not None and self.in_workers.tolist()[1:] == [self.seen]:
+            warn("this state lacks the batches of a DataLoader's workers: use StatefulDataLoader, or num_workers=0")
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "samples": self.seen,
@@ -197,7 +208,7 @@ class Loader:
 
     def _differences(self, state: dict[str, Any]) -> list[str]:
         """Why a state does not fit this loader."""
-        mine = self.state_dict()
+        mine = self._state()
         differences = [] if state.get("fingerprint") == self.fingerprint else self._data_differences(state)
         differences += [_differing(name, state, mine) for name in ("seed", "shuffle") if state.get(name) != mine[name]]
         size, samples = state.get("global_batch_size"), state.get("samples")
@@ -217,7 +228,7 @@ class Loader:
             theirs = mine
         differing = [name for name in mine if theirs.get(name) != mine[name]]
         differences = [DATA_PARTS.get(name) or _differing(name, theirs, mine) for name in differing]
-        return differences or [_differing("fingerprint", state, self.state_dict())]
+        return differences or [_differing("fingerprint", state, self._state())]
 
     def progress(self) -> dict[str, Any]:
         """The progress of the run: samples, tokens, steps, and the epochs of each source."""
