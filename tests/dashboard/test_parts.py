@@ -147,6 +147,15 @@ def test_packing_of_a_large_store_is_estimated_from_a_part(store, monkeypatch):
     assert not (store.path / "plans").exists() or not list((store.path / "plans").glob("*-64*"))
 
 
+def test_packing_says_that_text_for_evaluation_counts(store, tmp_path):
+    for name in ("train", "valid"):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / f"data/{name}.txt").write_text(name)
+    named = tm.build(tmp_path / "data", "bytes", tmp_path / "store", workers=0, progress="quiet")
+    assert "text for evaluation (validation) counts too" in packing_part(Inspection(named), 8, quick=False)
+    assert "evaluation" not in packing_part(Inspection(store), 8, quick=False)
+
+
 def test_spread_is_even():
     assert spread(3, 5) == [0, 1, 2]
     assert spread(10, 5) == [0, 2, 4, 6, 8]

@@ -14,6 +14,7 @@ from tokenmill.errors import TokenmillError, UsageError
 from tokenmill.formatting import percent, some
 from tokenmill.log_records import shortened
 from tokenmill.packing.comparison import Packed
+from tokenmill.split_names import held_out
 from tokenmill.store.facts import info_rows
 from tokenmill.store.manifest import NAME
 from tokenmill.watching.charts import columns_chart, meter, stacked
@@ -214,6 +215,8 @@ def packing_part(inspection: Inspection, seq_len: int, *, quick: bool) -> Markup
     rows = [_packed_row(each, scale) for each in packed]
     heads = ["strategy", "positions", "rows", "padding", "truncated", "dropped", "repeated", "split"]
     exact = "" if documents == whole else f", estimated from {documents:,} of {whole:,} documents"
+    if evaluation := held_out(inspection.facts.get("splits", {})):
+        exact += f"; text for evaluation ({', '.join(evaluation)}) counts too"
     return tag(
         "div",
         table(f"Rows of {seq_len:,} positions{exact}", heads, rows, numbers=6),
