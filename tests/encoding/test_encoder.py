@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import multiprocessing
+import pickle
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -440,3 +445,36 @@ def test_lists_of_texts_and_of_ids(tokenizer_path, reference):
             tokenizer.encode(wrong)
     with pytest.raises(UsageError, match="ids must be a list or array of integers, not int"):
         tokenizer.decode(17)
+
+
+# Other processes, and Python's own checks.
+
+
+def test_a_tokenizer_in_use_is_pickled_without_its_engine(tokenizer_path, real_texts):
+    """`Dataset.map(num_proc=2)` and joblib send it to processes, which construct engines of their own."""
+    tokenizer = tm.load_tokenizer(tokenizer_path)
+    fresh = pickle.dumps(tokenizer)
+    ids = tokenizer.encode(real_texts[0])
+    assert tokenizer.decode(ids) == real_texts[0]
+    assert pickle.dumps(tokenizer) == fresh, "what was done with it shows, so that caches which digest it would miss"
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(tokenizer.encode, (real_texts[0],)).tolist() == ids.tolist()
+    assert copy.deepcopy(tokenizer).encode(real_texts[0]).tolist() == ids.tolist()
+
+
+def test_the_development_mode_of_python(tokenizer_path):
+    """`python -X dev` checks more, also what libraries do while they are imported. Here every warning is an error."""
+    code = f"""
+from pathlib import Path
+from tokenmill.documents import text_array
+from tokenmill.encoding.engines import import_fast_engine, make_engine
+from tokenmill.encoding.definition import Definition
+import_fast_engine()
+definition = Definition(Path({str(tokenizer_path / "tokenizer.json")!r}).read_text("utf-8"))
+texts = text_array(["hello", "world"])
+ids = [make_engine(name, definition).encode(texts)[0].tolist() for name in ("gigatoken", "tokenizers")]
+assert ids[0] == ids[1], ids
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")

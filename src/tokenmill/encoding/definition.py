@@ -58,6 +58,10 @@ class Definition:
 
     __repr__ = fields_in_one_line
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not what was computed from it."""
+        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+
     @cached_property
     def engine_json(self) -> str:
         """The tokenizer.json for engines, with the policy for special tokens applied."""

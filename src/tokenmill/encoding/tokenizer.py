@@ -51,6 +51,10 @@ class Tokenizer:
     differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
     begins: str = ""  # the token that it puts before a text by itself, where `bos` is what a build puts there
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the fields and the choice of an engine. A copy constructs its own engine and decoder."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
     def __repr__(self) -> str:
         wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
         specials = [] if self.special_tokens == "parse" else [f"special_tokens={self.special_tokens}"]

@@ -35,6 +35,9 @@ def _call(name: str, function: Callable[..., T], *arguments: Any) -> T:
 class File(io.FileIO):
     """An unbuffered file. `write` writes everything, or raises."""
 
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(os.path.abspath(path), mode)  # a name by which numpy and joblib find what is mapped
+
     def write(self, data: ReadableBuffer, /) -> int:
         view = memoryview(data).cast("B")
         size = len(view)

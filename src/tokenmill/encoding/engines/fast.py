@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
+# awkward misspells the name of this error handler, which nothing notices but `python -X dev`.
+codecs.register_error("surrogatescape", codecs.lookup_error("surrogateescape"))
 _BPE = re.compile(r'"type":\s*"BPE"')  # a quotation mark inside a token is escaped
 _CHARACTERS, _STRINGS = {"__array__": "char"}, {"__array__": "string"}
 SMALL_JSON = 1 << 16  # characters; that of the bytes tokenizer is smaller
