@@ -39,6 +39,34 @@ def small(tmp_path) -> tuple[Path, list[list[int]]]:
     return folder, [document for documents in shards for document in documents]
 
 
+# Where it is, and in which process.
+
+
+def test_a_relative_path_stays_valid(small, tmp_path, monkeypatch):
+    """A program may change its working directory after it has opened a store. Its name is the path as it was given."""
+    folder, documents = small
+    monkeypatch.chdir(tmp_path)
+    opened, view = tm.open("store"), tm.pack("store", 4, strategy="best_fit")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [ids.tolist() for ids in opened] == documents
+    assert opened.locate(4).row == 1
+    assert opened.verify() == []
+    assert len(view[:]["input_ids"]) == len(view)
+    assert (opened.path, opened.name) == (folder, "store")
+    assert [ids.tolist() for ids in pickle.loads(pickle.dumps(opened))] == documents  # noqa: S301
+
+
+def test_mapped_ids_name_their_file(small):
+    """joblib sends such arrays to other processes by this name; without it, it breaks its pool."""
+    mapped = tm.open(small[0])[0]
+    while not isinstance(mapped, np.memmap):
+        mapped = mapped.base
+    again = np.memmap(mapped.filename, mapped.dtype, "r", mapped.offset, mapped.shape)
+    assert Path(mapped.filename) == small[0] / "shards" / "s0.npy"
+    assert again.tolist() == mapped.tolist()
+
+
 # What was appended is what is read.
 
 ids16 = st.lists(st.integers(0, 2**16 - 1), max_size=6)

@@ -36,5 +36,5 @@ def _import(options: argparse.Namespace) -> int:
     arguments = with_given(ImportArguments, {**given_options(options, ImportArguments), "tokenizer": options.tokenizer})
     with ProgressLine(is_quiet=options.quiet) as line:
         store = import_files(options.source, arguments, line.show)
-    print_info(str(store.path), as_json=options.json, brief=True)
+    print_info(store.name, as_json=options.json, brief=True)
     return 0

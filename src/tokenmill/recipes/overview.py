@@ -58,7 +58,7 @@ def facts(recipe: Recipe) -> Facts:
             "documents": len(store),
             "tokens": store.num_tokens,
             "weight": recipe.config.sources[name].get("weight"),
-            "store": str(store.path),
+            "store": store.name,
             "failed": len(store.failed),
         }
     return {

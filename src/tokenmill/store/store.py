@@ -67,10 +67,11 @@ class Store:
         sources: Path | None = None,
         lease: Lease | None = None,
     ) -> None:
-        self.path, self.manifest, self.lease = path, manifest, lease
-        self._shards = path / "shards"
+        self._given = str(path)  # for messages; `path` stays valid if the program changes its working directory
+        self.path, self.manifest, self.lease = path.absolute(), manifest, lease
+        self._shards = self.path / "shards"
         self.columns: dict[str, ColumnSpec] = {column.name: column for column in manifest.columns}
-        self.sources_path = sources or side_file(path, manifest, SOURCES)
+        self.sources_path = sources or side_file(self.path, manifest, SOURCES)
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
         self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
         self.token_starts = [0, *self.token_ends]
@@ -86,7 +87,7 @@ class Store:
     @property
     def name(self) -> str:
         """Where the store is, for messages: the path of its folder, or its URL."""
-        return self.url or str(self.path)
+        return self.url or self._given
 
     def with_first_touch(self) -> Store:
         """The same store, which compares each block with its checksum before it is first used."""
