@@ -26,6 +26,10 @@ Example:
 
 from __future__ import annotations
 
+import errno
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
 
 class TokenmillError(Exception):
     """The root of the tree; catching it catches everything tokenmill raises on purpose."""
@@ -61,6 +65,11 @@ class DifferenceError(EncodingError):
 
 class BuildError(TokenmillError, RuntimeError):
     """A build could not go on; what was finished is kept."""
+
+    @property
+    def is_unwritable(self) -> bool:
+        """Whether nothing can be written there at all: no permission, or a read-only file system."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno in _UNWRITABLE
 
 
 class LockedError(BuildError):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from io_faults import Faults, hooked, read_only
 from packing_reference import COUNTS, numbered, spread, write_store
 from test_packing_rows import EXTRA, FIELDS, STRATEGIES, same
 
@@ -390,12 +391,28 @@ def test_a_store_that_cannot_be_written_still_packs_and_says_so(folder, options)
     assert (folder / "plans").read_text() == "in the way"
 
 
-def test_a_plan_that_fits_nowhere_says_what_to_do(folder, tmp_path, monkeypatch):
-    """Neither beside the store nor in the cache; a user without a home directory has no cache either."""
-    (folder / "plans").write_text("in the way")
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(BuildError, match=r"nor in the cache.*set TOKENMILL_CACHE to a folder"):
+@pytest.mark.parametrize("options", PLANNED.values(), ids=PLANNED)
+def test_a_plan_that_fits_nowhere_is_made_in_memory(folder, tmp_path, monkeypatch, options):
+    """Neither beside the store nor in the cache; a user without a home directory has no cache either. It says so in a line."""
+    right = everything(tm.pack(folder, 8, **options))
+    shutil.rmtree(folder / "plans")
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    with hooked(read_only(tmp_path)):
+        with pytest.warns(
+            UserWarning, match=r"^neither .*plans nor .*plans can be written; the plan is made in memory.*$"
+        ):
+            view = tm.pack(folder, 8, **options)
+        assert everything(view) == right
+        with pytest.warns(UserWarning, match="made in memory"):
+            assert everything(pickle.loads(pickle.dumps(view))) == right  # noqa: S301
+    assert not (folder / "plans").exists()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_plan_that_only_meets_a_full_disk_is_not_made_in_memory(folder):
+    """There is a remedy: the error names the file."""
+    full = Faults(folder / "plans", 2, "ENOSPC")
+    with hooked(full), pytest.raises(BuildError, match="plans: No space left on device"):
         tm.pack(folder, 8, strategy="best_fit")
 
 

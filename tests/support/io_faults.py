@@ -54,6 +54,18 @@ class Faults:
         raise OSError(number, os.strerror(number))
 
 
+def read_only(*folders: Path) -> Callable[..., Any]:
+    """A hook for which nothing in these folders can be written, created, renamed, linked or removed."""
+
+    def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        reads = name in ("read", "list", "lock", "sync", "sync_folder") or (name == "open" and arguments[1] == "rb")
+        if not reads and any(path_of(arguments[0]).is_relative_to(folder) for folder in folders):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path_of(arguments[0])))
+        return function(*arguments)
+
+    return call
+
+
 def errors_of(call: str) -> tuple[str, ...]:
     """What can happen to a call."""
     return (*ERRORS, *WRITE_ERRORS) if call == "write" else ERRORS

@@ -11,21 +11,20 @@ mapped, and each block is checked when it is first used.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import BuildError, CorruptError
 from tokenmill.io import disk
-from tokenmill.io.atomic import write_atomically, writing
+from tokenmill.io.atomic import canonical, write_atomically, writing
 from tokenmill.store.checksums import CHECK_BLOCK, block_matches
 from tokenmill.store.columns import ColumnWriter, map_column
 from tokenmill.store.shard import sealed, unsealed
@@ -34,7 +33,9 @@ from tokenmill.user_cache import cache_folder
 VERSION = 1
 FOLDER = "plans"
 SMALL = 64 << 20  # bytes of a plan that is checked as a whole when it is opened: about 10 ms
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+Parts: TypeAlias = Iterator[dict[str, npt.NDArray[Any]]]
+Facts: TypeAlias = Callable[[], dict[str, Any]]
+Making: TypeAlias = tuple[dict[str, str], Parts, Facts]  # the columns of a plan, and what makes it
 ABANDONED = 3600.0  # seconds without a write after which an unfinished plan is removed
 
 
@@ -118,14 +119,8 @@ def _open_column(folder: Path, key: str, name: str, facts: dict[str, Any]) -> Ch
     return CheckedColumn(path, folder / f"{key}.json", values, facts["checksums"])
 
 
-def write_plan(
-    folder: Path,
-    key: str,
-    dtypes: dict[str, str],
-    parts: Iterator[dict[str, npt.NDArray[Any]]],
-    facts: Callable[[], dict[str, Any]],
-) -> None:
-    """Write a plan part by part, the receipt last. `facts()` is called when all parts are written."""
+def write_plan(folder: Path, key: str, dtypes: dict[str, str], parts: Parts, facts: Facts) -> dict[str, Any]:
+    """Write a plan part by part, the receipt last. Returns `facts()`, which is called when all parts are written."""
     with writing(folder):
         disk.make_folder(folder)
     columns: dict[str, ColumnWriter] = {}
@@ -148,8 +143,9 @@ def write_plan(
         for column in columns.values():
             column.discard()
         raise
-    receipt = {"version": VERSION, "id": key, "columns": column_facts, "facts": facts()}
+    receipt: dict[str, Any] = {"version": VERSION, "id": key, "columns": column_facts, "facts": facts()}
     write_atomically(folder / f"{key}.json", sealed(receipt))
+    return dict(receipt["facts"])
 
 
 def sweep(folder: Path, store: str) -> None:
@@ -170,29 +166,40 @@ def sweep(folder: Path, store: str) -> None:
                     disk.unlink(column)
 
 
-def load_or_write_plan(store: Path, key: str, write: Callable[[Path], None]) -> RowPlan:
-    """Open the plan of this key, or have `write` make it: beside the store, or in the user's cache if the store is read-only."""
-    folder = store / FOLDER
-    plan = open_plan(folder, key)
-    if plan is not None:
-        return plan
-    try:
-        write(folder)
-    except BuildError as error:
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in UNWRITABLE:
-            raise
-        folder = cache_folder() / FOLDER
+def plan_in_memory(dtypes: dict[str, str], parts: Parts, facts: Facts) -> RowPlan:
+    """The plan that `write_plan` would write."""
+    made = {name: [np.empty(0, dtype)] for name, dtype in dtypes.items()}
+    for part in parts:
+        for name, values in part.items():
+            made[name].append(values.astype(dtypes[name]))
+    columns = {name: CheckedColumn(Path(name), Path(name), np.concatenate(each), []) for name, each in made.items()}
+    for column in columns.values():
+        column.check(())
+    return RowPlan(columns, json.loads(canonical(facts())))
+
+
+def load_or_write_plan(store: Path, key: str, make: Callable[[], Making]) -> RowPlan:
+    """Open the plan of this key, or make it: beside the store, in the user's cache if the store is read-only, or in memory."""
+    beside = store / FOLDER
+    for folder in (beside, cache_folder() / FOLDER):
+        plan = open_plan(folder, key)
+        if plan is not None:
+            return plan
+        try:
+            facts = write_plan(folder, key, *make())
+        except BuildError as error:
+            if not error.is_unwritable:
+                raise
+            continue
+        if folder == beside:
+            sweep(folder, facts["store"])
+        else:
+            warnings.warn(f"{beside} cannot be written; the plan is stored in {folder}", stacklevel=5)
         plan = open_plan(folder, key)
         if plan is None:
-            try:
-                write(folder)
-            except BuildError as unwritten:
-                raise BuildError(
-                    f"the plan cannot be stored in {store / FOLDER} ({error.__cause__.strerror}), nor in the cache:"
-                    f" {unwritten}; or set TOKENMILL_CACHE to a folder that can be written"
-                ) from unwritten
-            warnings.warn(f"{store / FOLDER} cannot be written; the plan is stored in {folder}", stacklevel=5)
-    plan = plan or open_plan(folder, key)
-    if plan is None:
-        raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
-    return plan
+            raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
+        return plan
+    warnings.warn(
+        f"neither {beside} nor {folder} can be written; the plan is made in memory, by each process anew", stacklevel=5
+    )
+    return plan_in_memory(*make())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Never
 
 import numpy as np
@@ -18,7 +17,7 @@ from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout, RowFormat
-from tokenmill.packing.plan_file import VERSION, load_or_write_plan, sweep, write_plan
+from tokenmill.packing.plan_file import VERSION, Making, load_or_write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
 from tokenmill.packing.rows import Arrays, PreparedRows
 from tokenmill.packing.splits import Split, chosen_by, file_names, folders, names, shares, store_name
@@ -36,7 +35,7 @@ class View:
 
     def __init__(self, store: Store, layout: Layout, row_format: RowFormat, splits: tuple[Split, ...] = ()) -> None:
         self.store, self.layout, self.row_format, self.splits = store, layout, row_format, splits
-        self._plan = load_or_write_plan(store.path, self._key, self._write_plan) if self._needs_plan() else None
+        self._plan = load_or_write_plan(store.path, self._key, self._making) if self._needs_plan() else None
         self._row_index: RowIndex = (
             StreamRows(store, layout, self._plan)
             if layout.strategy == "concat" or self._plan is None
@@ -70,11 +69,11 @@ class View:
 
     def __repr__(self) -> str:
         size = f"rows={len(self):,}", f"seq_len={self.seq_len:,}"
-        return one_line("View", shown(str(self.store.path)), self.layout.strategy, *size)
+        return one_line("View", shown(self.store.name), self.layout.strategy, *size)
 
     def _repr_html_(self) -> str:
         rows = [
-            ("store", str(self.store.path)),
+            ("store", self.store.name),
             ("strategy", self.strategy),
             ("rows", f"{len(self):,} of {self.seq_len:,} positions"),
             ("arrays", f"{', '.join(self.row_format.fields)} as {self.row_format.dtype}"),
@@ -197,7 +196,7 @@ class View:
         splits = [split.key(self.store) for split in self.splits]
         return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), splits]))[:24]
 
-    def _write_plan(self, folder: Path) -> None:
+    def _making(self) -> Making:
         tally = Tally()
         parts = plan_rows(self.store, self.layout, chosen_by(self.store, self.splits), tally)
 
@@ -205,6 +204,4 @@ class View:
             stats = asdict(tally.stats(self.seq_len))
             return {"store": self.store.fingerprint, "stream": tally.stream, "widths": tally.widths, "stats": stats}
 
-        write_plan(folder, self._key, columns_of(self.layout), parts, facts)
-        if folder.parent == self.store.path:
-            sweep(folder, self.store.fingerprint)
+        return columns_of(self.layout), parts, facts
