@@ -47,7 +47,7 @@ class Begun(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Waiting(Event):
-    """Another process builds the same store; this one waits for it. Sent at first and then once a minute."""
+    """Another process builds the same store; this one waits for it. Sent at first, after a minute, and then ever less often."""
 
     process: str  # its process id
     path: str  # folder of that build

@@ -21,21 +21,15 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 from build_helpers import shard_files, temporary_files, what_it_says, write_jsonl
+from io_faults import hooked, read_only
 
 import tokenmill as tm
 from tokenmill.building.plan import groups, task_of
 from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.building.task_context import CrashHistory
+from tokenmill.building.terminal import message
 from tokenmill.cli import main
-from tokenmill.errors import (
-    BuildError,
-    DocumentError,
-    InputError,
-    LockedError,
-    MismatchError,
-    TokenizerError,
-    UsageError,
-)
+from tokenmill.errors import BuildError, DocumentError, InputError, MismatchError, TokenizerError, UsageError
 from tokenmill.events import Event
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
@@ -404,9 +398,9 @@ def test_the_home_folder(two, tmp_path, monkeypatch):
     assert not (tmp_path / "~").exists()
 
 
-def test_one_build_at_a_time(jsonl, tokenizer_path, tmp_path):
-    """While another process writes a store, a second build is refused, names that process, and touches nothing."""
-    source, store = jsonl(["one"]), tmp_path / "store"
+def test_a_build_waits_for_another_in_its_folder(jsonl, tokenizer_path, tmp_path):
+    """It names the process and the folder once, touches nothing meanwhile, and builds if the other one has not."""
+    source, store, waits = jsonl(["one"]), tmp_path / "store", []
     holder = """
 import sys
 from tokenmill.io.lock import build_lock
@@ -415,18 +409,92 @@ with build_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+    def listen(event: Event) -> None:
+        if event.name == "waiting":
+            waits.append(event)
+            assert [path.name for path in store.iterdir()] == [".lock"]
+            if len(waits) == 1:
+                raise KeyboardInterrupt
+            other.kill()
+            other.wait()
+
     with subprocess.Popen(
         [sys.executable, "-c", holder, store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         try:
             assert other.stdout.readline() == "held\n"
-            with pytest.raises(LockedError, match=str(other.pid)):
-                build(source, tokenizer_path, store)
-            assert not (store / "manifest.json").exists()
-            assert main(["build", str(source), "-t", str(tokenizer_path), "-o", str(store), "-q"]) == 1
+            with pytest.raises(KeyboardInterrupt):
+                build(source, tokenizer_path, store, progress=listen)
+            assert len(build(source, tokenizer_path, store, progress=listen)) == 1
         finally:
             other.kill()
-    assert len(build(source, tokenizer_path, store)) == 1
+    assert {(event.process, event.path) for event in waits} == {(str(other.pid), str(store))}
+    assert len(waits) == 2, "it is said once"
+    assert message(waits[0]) == f"waiting for process {other.pid}, which is building this store in {store}"
+
+
+BUILDS_WHEN_TOLD = """
+import sys, tokenmill as tm
+def listen(event):
+    if event.name == "planned":  # it has the lock
+        print("building", flush=True)
+        sys.stdin.readline()
+tm.build(*sys.argv[1:4], workers=0, engine="reference", shard_bytes=sys.argv[4], force=True, progress=listen)
+"""
+
+
+@pytest.mark.parametrize("eos", ["auto", "none"])
+def test_ranks_that_wait_open_the_finished_store(jsonl, tokenizer_path, tmp_path, eos):
+    """They encode nothing and do not hold the lock one after the other. A rank that asks for another store is told."""
+    source, store, said = jsonl(prose(3, 20)), tmp_path / "store", []
+    words = [sys.executable, "-c", BUILDS_WHEN_TOLD, source, tokenizer_path, store, SHARD_BYTES]
+
+    def listen(event: Event) -> None:
+        said.append(event.name)
+        if event.name == "waiting":
+            other.communicate("go on\n", timeout=60)
+
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "building\n"
+        if eos == "none":
+            with pytest.raises(MismatchError, match="eos: was"):
+                build(source, tokenizer_path, store, eos=eos, progress=listen)
+            assert said == ["waiting"]
+            return
+        assert len(build(source, tokenizer_path, store, progress=listen)) == 20
+    assert said == ["waiting", "up_to_date"]
+    events = [line["event"] for line in read_lines(store / "events.jsonl")]
+    assert events.count("begun") == 1, "the second process wrote nothing"
+
+
+# A folder that cannot be written.
+
+
+def test_a_store_that_is_up_to_date_needs_no_writing(corpus, tokenizer_path, tmp_path):
+    """On a read-only file system it is found, also by the content of the files; what would have to be built is refused."""
+    source, store = tmp_path / "input", tmp_path / "store"
+    shutil.copytree(corpus, source)
+    built = build(source, tokenizer_path, store)
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    said = []
+    with hooked(read_only(store)):
+        for options in ({}, {"rehash": True}):
+            again = build(source, tokenizer_path, store, progress=lambda event: said.append(event.name), **options)
+            assert again.fingerprint == built.fingerprint
+            assert again[0].tolist() == built[0].tolist()
+        assert said == ["up_to_date"] * 2
+        assert (
+            main(["build", str(source), "-t", str(tokenizer_path), "-o", str(store), "--shard-bytes", SHARD_BYTES]) == 0
+        )
+        with pytest.raises(MismatchError):
+            build(source, tokenizer_path, store, eos="none")
+        with pytest.raises(BuildError, match=f"cannot write .*{store}.*Read-only file system"):
+            build(source, tokenizer_path, store, force=True)
+        write_jsonl(source / "more.jsonl", ["new"])
+        with pytest.raises(BuildError, match=f"cannot write .*{store}.*Read-only file system"):
+            build(source, tokenizer_path, store)
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 
 
 # Only the first documents.

@@ -11,13 +11,15 @@ from typing import Any, cast
 
 from tokenmill.building.dashboard_process import DashboardPage
 from tokenmill.building.destination import Destination, FolderDestination, without_own_files, without_store_at
-from tokenmill.building.reporting import listener_for
-from tokenmill.building.request import BuildRequest, request_for
-from tokenmill.building.sequence import run_build, run_slice
+from tokenmill.building.reporting import listener_for, waiting_reporter
+from tokenmill.building.request import BuildRequest, request_for, resolve
+from tokenmill.building.sequence import report_up_to_date, run_build, run_slice
 from tokenmill.building.slices import NotesInBucket, NotesInFolder, SliceNotes
-from tokenmill.errors import LockedError, UsageError
+from tokenmill.errors import BuildError, LockedError, UsageError
 from tokenmill.events import Listener
 from tokenmill.formatting import first_names, some
+from tokenmill.io.atomic import naming_files
+from tokenmill.io.lock import build_lock
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import option_name
@@ -30,8 +32,9 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     """Tokenize a corpus into a store at `out`, finish one that was begun, or report that it is up to date.
 
     `source` is what `tm.read` takes, with options of `tm.read` here if needed, or what it returns. `tokenizer` is what
-    `tm.load_tokenizer` takes. Without `out` the store is in the cache, found by its content; if several processes ask for it
-    at once, one builds and the others wait. `progress` may be a function that receives each event.
+    `tm.load_tokenizer` takes. Without `out` the store is in the cache, found by its content. If several processes ask for a
+    store at once, such as the ranks of torchrun, one builds and the others wait. `progress` may be a function that receives
+    each event.
 
     With `engine="auto"` the fastest engine is used that gives the ids of the reference on this tokenizer and a sample of
     this corpus. With `special_tokens="text"` no document can forge the end of another. A document that begins with `bos`
@@ -99,7 +102,9 @@ def _build_or_find(
         request = replace(request, source=without_own_files(request.source, Path(arguments.out)))
     if request.slice is not None:
         return _build_slice(request, arguments.out, listener)
-    return run_build(request, _destination(arguments.out), listener)
+    if is_url(arguments.out):
+        return run_build(request, _destination(arguments.out), listener)
+    return _build_in_folder(request, Path(arguments.out), listener)
 
 
 def _destination(out: str | os.PathLike[str], *, shared: bool = False) -> Destination:
@@ -108,6 +113,29 @@ def _destination(out: str | os.PathLike[str], *, shared: bool = False) -> Destin
 
         return BucketDestination(str(out), keeps_log=not shared)
     return FolderDestination(Path(out), shared=shared)
+
+
+@naming_files()
+def _build_in_folder(request: BuildRequest, folder: Path, listener: Listener) -> Store:
+    """Build in a folder. Another build there may make the same store: wait for it. One that cannot be written may have it."""
+    destination = FolderDestination(folder)
+    while True:
+        failure = None
+        try:
+            return run_build(request, destination, listener)
+        except LockedError:
+            with build_lock(folder, waiting_reporter(folder, listener)):
+                pass  # what it has built is looked at by all that wait at once
+        except BuildError as error:
+            if not error.is_unwritable:
+                raise
+            failure = error
+        request = resolve(request)
+        store = destination.current_store(request)
+        if store is not None:
+            return report_up_to_date(store, listener)
+        if failure is not None:
+            raise failure
 
 
 def _build_slice(request: BuildRequest, out: str | os.PathLike[str], listener: Listener) -> Store | None:

@@ -122,15 +122,20 @@ class BuildPlan:
         return sources_of([[piece.file.shown for piece in task.pieces] for task in self.tasks])
 
     def published_store(self, shards: list[str]) -> Store | None:
-        """The store in the folder, if it is complete and consists of these shards, and its files have the same names."""
+        """The store in the folder, tidied, if it consists of these shards: see `is_published`."""
         manifest = self.prior.published
-        if manifest is None or not manifest.complete or manifest.shard_ids != shards:
-            return None
-        if not files_are_complete(self.folder, manifest) or not (self.limit or self._has_same_names(manifest)):
+        if manifest is None or not self.is_published(shards):
             return None
         settle(self.folder, manifest)
         sweep(self.folder, set(shards))
         return Store(self.folder, manifest)
+
+    def is_published(self, shards: list[str]) -> bool:
+        """Whether the store in the folder is complete and consists of these shards, and its files have the same names."""
+        manifest = self.prior.published
+        if manifest is None or not manifest.complete or manifest.shard_ids != shards:
+            return False
+        return files_are_complete(self.folder, manifest) and (self.limit is not None or self._has_same_names(manifest))
 
     def _has_same_names(self, manifest: Manifest) -> bool:
         try:

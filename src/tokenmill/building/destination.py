@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tokenmill.building.build_plan import BuildPlan, PriorWork
+from tokenmill.building.build_plan import BuildPlan, PriorWork, make_plan
 from tokenmill.building.changes import describe_changes, describe_options
 from tokenmill.building.publish import sweep
 from tokenmill.building.request import ResolvedRequest
@@ -73,7 +73,7 @@ class Destination(Protocol):
 
 
 class FolderDestination:
-    """A folder chosen by the user. A second build there at the same time is an error."""
+    """A folder chosen by the user. A second build there at the same time is a LockedError."""
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
         """`shared`: other slices of the same build write here at the same time."""
@@ -108,6 +108,16 @@ class FolderDestination:
                 sweep(self.folder, set(manifest.shard_ids))
                 return Store(self.folder, manifest)
         return PriorWork(published=manifest, indexes=[SourceIndex(self.folder, resolved.source)])
+
+    def current_store(self, resolved: ResolvedRequest) -> Store | None:
+        """The store in the folder, if it is up to date. Needs no lock and writes nothing. None with `force`."""
+        manifest = None if resolved.force else self._matching_manifest(resolved)
+        if manifest is None:
+            return None
+        prior = PriorWork(published=manifest, indexes=[SourceIndex(self.folder, resolved.source)])
+        plan = make_plan(resolved, self.folder, prior, lambda event: None)
+        is_current = not plan.has_work and plan.is_published([task.id for task in plan.tasks])
+        return Store(self.folder, manifest) if is_current else None
 
     def _matching_manifest(self, resolved: ResolvedRequest) -> Manifest | None:
         """The manifest of the store in the folder; raises MismatchError if other options were used. None with `force`."""

@@ -33,6 +33,7 @@ from tokenmill.io.checked_lines import CheckedLines
 from tokenmill.reading import Source
 from tokenmill.reading.separators import large_document
 
+WAITING_SECONDS = 60.0  # to the second report that another process builds the same store
 LINES = 1000  # of one kind of event, before every second one is left out; and so on
 
 logger = logging.getLogger("tokenmill")
@@ -205,6 +206,20 @@ def warn_of_large_document(source: Source, emit: Listener) -> None:
                 message=f"{found.what}. {found.remedy}",
             )
         )
+
+
+def waiting_reporter(folder: Path, emit: Listener) -> Callable[[str], None]:
+    """What to call again and again, with its id, while another process builds in a folder: it is reported ever less often."""
+    began, due = time.monotonic(), 0.0
+
+    def report(process: str) -> None:
+        nonlocal due
+        seconds = time.monotonic() - began
+        if seconds >= due:
+            emit(events.Waiting(process=process, path=str(folder), seconds=seconds))
+            due = max(WAITING_SECONDS, 2 * seconds)
+
+    return report
 
 
 def announce_proof(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> bool:

@@ -285,7 +285,7 @@ _MESSAGES: dict[type[Event], Callable[[Any], str]] = {
         f"copying {some(event.files, 'file')} of the Hub, {human(event.bytes)}, to {event.folder} while encoding"
     ),
     events.Waiting: lambda event: (
-        f"waiting for process {event.process}, which is building this store"
+        f"waiting for process {event.process}, which is building this store in {event.path}"
         + (f", for {human_time(event.seconds)} so far; is it stopped?" if event.seconds >= 60 else "")
     ),
     events.WorkerRecycled: lambda event: f"worker {event.pid} has outgrown its share of memory and is replaced",

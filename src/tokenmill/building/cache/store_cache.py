@@ -16,7 +16,6 @@ import os
 import re
 import stat
 import tempfile
-import time
 import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -34,12 +33,13 @@ from tokenmill.building.changes import (
 from tokenmill.building.destination import FolderDestination, discard_receipts, without_own_files
 from tokenmill.building.plan import build_key
 from tokenmill.building.publish import published_manifest
+from tokenmill.building.reporting import waiting_reporter
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.sequence import report_up_to_date, run_build
 from tokenmill.building.source_index import SourceIndex, current_listing, read_listing
 from tokenmill.encoding.definition import load_definition
 from tokenmill.errors import BuildError, TokenmillError
-from tokenmill.events import Listener, Waiting
+from tokenmill.events import Listener
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files, temporary_path, write_atomically, writing
 from tokenmill.io.lock import build_lock
@@ -51,10 +51,8 @@ from tokenmill.store.sources import SOURCES
 from tokenmill.store.store import Store
 from tokenmill.user_cache import cache_folder
 
-WAITING_SECONDS = 60.0  # between two reports that another process builds the same store
 KEY_DIGITS = 16  # hex digits of each digest in a name
 STORE_NAME = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}-[0-9a-f]{{{KEY_DIGITS}}}")
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
@@ -92,7 +90,7 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
             return report_up_to_date(store, listener)
         return run_build(destination.resolved, destination, listener)
     except BuildError as error:
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NOT_WRITABLE:
+        if not error.is_unwritable:
             raise
         store = None if destination is None else destination.store_of(destination.plan())
         if store is not None:
@@ -137,16 +135,7 @@ class CacheDestination:
         return None if listing is None else self._open_store(listing["store"], listing["names"])
 
     def open(self, stack: ExitStack, emit: Listener) -> Store | None:
-        began, reported = time.monotonic(), -WAITING_SECONDS
-
-        def report_waiting(process: str) -> None:
-            nonlocal reported
-            seconds = time.monotonic() - began
-            if seconds - reported >= WAITING_SECONDS:
-                emit(Waiting(process=process, path=str(self.entry), seconds=seconds))
-                reported = seconds
-
-        stack.enter_context(build_lock(self.entry, report_waiting))
+        stack.enter_context(build_lock(self.entry, waiting_reporter(self.entry, emit)))
         store = self.unchanged_store()
         if store is not None:
             return store
