@@ -141,7 +141,11 @@ class RunOptions(Options):
     ] = None
     memory: Annotated[
         Annotated[str | int, Size(LEAST_MEMORY)] | None,
-        Help("memory for all workers, such as 4GB; at least 336MiB", "half of what is free", "SIZE"),
+        Help(
+            "memory of this process and all workers, such as 4GB; at least 336MiB, more for large vocabularies",
+            "half of what is free",
+            "SIZE",
+        ),
     ] = None
     backend: Annotated[
         Backend, Help("where workers run: on this machine, or on the nodes of a Ray cluster", metavar="NAME")

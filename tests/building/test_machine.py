@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from build_helpers import large_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,9 @@ import tokenmill as tm
 from tokenmill.building.machine import (
     PARENT_BYTES,
     WORKER_BYTES,
+    Needs,
     available_memory,
+    needs_of,
     resident_bytes,
     share_out,
     usable_cores,
@@ -174,6 +177,63 @@ def test_the_least_memory_is_what_one_worker_needs():
     assert PARENT_BYTES + WORKER_BYTES == LEAST_MEMORY
     assert share_out(8, "336MiB") == share_out(1, LEAST_MEMORY) == (1, WORKER_BYTES)
     assert "at least 336MiB" in declared(RunOptions)["memory"].help_line
+
+
+# Characters of the tokenizer.json, as it is kept; peaks of a build, in MiB: of the calling process and of a worker with a fast
+# engine, of both with the reference, and of all processes while the fast engine is proved.
+MEASURED = {
+    "llama2": (1_236_764, False, (89, 230), (49, 272), 371),
+    "gpt2": (1_483_633, False, (97, 211), (62, 304), 532),
+    "deepseek": (4_038_131, False, (168, 219), (66, 357), 656),
+    "qwen3": (4_576_139, True, (208, 224), (106, 369), 965),
+    "mistral-nemo": (6_228_476, False, (245, 250), (84, 389), 817),
+    "gpt4o": (6_286_398, False, (268, 246), (134, 388), 770),
+    "llama3.2": (6_314_873, False, (260, 244), (132, 386), 808),
+    "gemma3": (12_045_494, False, (459, 316), (182, 598), 1160),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_real_tokenizers_need(name):
+    """The least that is accepted is what was measured, or up to a half more."""
+    characters, normalizes, fast, reference, proof = MEASURED[name]
+    options = {"is_unigram": False, "normalizes": normalizes}
+    for measured, by_reference in ((fast, False), (reference, True)):
+        needs = needs_of(characters, by_reference=by_reference, proof=False, **options)
+        assert sum(measured) <= 1.05 * ((needs.parent + needs.worker) >> 20) <= 1.5 * sum(measured)
+        assert needs.proof == 0
+    needs = needs_of(characters, by_reference=False, proof=True, **options)
+    assert proof <= 1.05 * (needs.proof >> 20) <= 1.6 * proof
+
+
+def test_memory_that_is_too_little_for_a_tokenizer():
+    """The error names the least; with that, one worker gets what it needs, and with more there are more workers."""
+    needs = Needs(200 << 20, 300 << 20)
+    with pytest.raises(UsageError, match=r"^memory=400MiB is too little for this tokenizer: it needs 500MiB$"):
+        share_out(4, "400MiB", needs)
+    assert share_out(4, "500MiB", needs) == (1, 300 << 20)
+    assert share_out(4, "800MiB", needs) == (2, 300 << 20)
+    proved = "it needs 700MiB once, to prove its fast engine, then 500MiB"
+    with pytest.raises(UsageError, match=f"^memory=699MiB is too little for this tokenizer: {proved}$"):
+        share_out(4, "699MiB", needs._replace(proof=700 << 20))
+    with pytest.raises(UsageError, match=r"then 336MiB$"):
+        share_out(4, "336MiB", Needs(64 << 20, 200 << 20, 572 << 20))
+
+
+def test_a_build_is_refused_before_it_takes_too_much(jsonl, tmp_path):
+    """By command and in Python; nothing is left behind. What is enough is accepted."""
+    large = large_tokenizer(tmp_path / "large.json", 20_000)
+    source, out = jsonl(["one"] * 9), tmp_path / "store"
+    with pytest.raises(UsageError, match="memory=336MiB is too little for this tokenizer: it needs ") as caught:
+        tm.build(source, large, memory="336MiB", cache_dir=tmp_path / "cache", progress="quiet")
+    words = ["build", str(source), "-t", str(large), "-o", str(out), "--memory", "336MiB", "-q"]
+    assert main(words) == 2
+    assert not out.exists()
+    least = str(caught.value).split()[-1]
+    assert 336 < int(least.removesuffix("MiB")) < 500
+    words[words.index("336MiB")] = least
+    assert main(words) == 0
+    assert main(["build", str(source), "-t", "bytes", "-o", str(tmp_path / "small"), "--memory", "336MiB", "-q"]) == 0
 
 
 def test_memory_without_a_unit(tmp_path, capsys):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
-from build_helpers import worker_processes
+from build_helpers import large_tokenizer, worker_processes
 
 import tokenmill as tm
-from tokenmill.building.machine import resident_bytes
+from tokenmill.building.machine import proportional_bytes, resident_bytes
 
 
 class Peak:
@@ -94,3 +98,34 @@ def test_one_document_of_200_mb(tokenizer_path, tmp_path, real_texts):
     # The first part of it is what the first part alone would be, up to where the two differ: its last words.
     head = tm.load_tokenizer(tokenizer_path).encode(text[:1_000_000].decode("utf-8", "ignore"))
     assert store[0][: len(head) - 10].tolist() == head[:-10].tolist()
+
+
+def peak_of(command: list[str]) -> int:
+    """The most memory, in MiB, that a command and all its processes held at one time. Pages they share count once."""
+    peak = 0
+    with psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as root:
+        while root.poll() is None:
+            with suppress(psutil.Error):
+                pids = [root.pid, *(child.pid for child in root.children(recursive=True))]
+                peak = max(peak, sum(map(proportional_bytes, pids)))
+        assert root.returncode == 0, root.stderr.read()
+    return peak >> 20
+
+
+@pytest.mark.stress
+def test_the_least_memory_of_a_tokenizer_is_kept(diverse, tmp_path, monkeypatch):
+    """With all processes and all tables, also while its engine is proved, and with the reference: within 5%."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    large = large_tokenizer(tmp_path / "large.json", 100_000)
+    lines = (diverse / "0.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "some.jsonl").write_text("".join(lines[:250]))
+    build = [sys.executable, "-m", "tokenmill", "build", str(tmp_path / "some.jsonl"), "-t", str(large), "-o"]
+    accepted = []
+    for turn, options in enumerate(([], [], ["--engine", "reference"])):  # the second knows that the engine is right
+        command = [*build, str(tmp_path / f"store{turn}"), "--quiet", "--workers", "1", *options, "--memory"]
+        refused = subprocess.run([*command, "336MiB"], capture_output=True, text=True)
+        assert refused.returncode == 2
+        least = int(re.search(r"it needs (\d+)MiB", refused.stderr)[1])
+        assert peak_of([*command, f"{least}MiB"]) <= 1.05 * least
+        accepted.append(least)
+    assert accepted[0] > accepted[1]

@@ -14,6 +14,7 @@ import psutil
 
 import tokenmill as tm
 from tokenmill.cli import main
+from tokenmill.demo_data import demo_tokenizer
 from tokenmill.events import Event
 
 
@@ -29,6 +30,20 @@ def write_random_words(folder: Path, lines: int) -> None:
     words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(5000)]
     for number in range(4):
         write_jsonl(folder / f"{number}.jsonl", (" ".join(draw.choices(words, k=110)) for _ in range(lines)))
+
+
+def large_tokenizer(path: Path, tokens: int) -> Path:
+    """The shipped tokenizer with so many tokens, made by merging any two. Their names are in the tokenizer.json twice or more."""
+    body, draw = json.loads((demo_tokenizer() / "tokenizer.json").read_bytes()), random.Random(1)
+    vocabulary, merges = body["model"]["vocab"], body["model"]["merges"]
+    names = [name for name in vocabulary if len(name) < 9]
+    while len(vocabulary) < tokens:
+        pair = draw.choices(names, k=2)
+        if "".join(pair) not in vocabulary:
+            vocabulary["".join(pair)] = len(vocabulary)
+            merges.append(pair)
+    path.write_text(json.dumps(body), "utf-8")
+    return path
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> bool:

@@ -38,8 +38,6 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
         return tokenizer.for_corpus(0)
 
     is_proved_now = announce_proof(tokenizer, weight, emit)
-    if is_proved_now and plan.resolved.memory is not None:
-        executor.stop()  # the proof needs the memory of the workers; they start again afterwards
     chosen = tokenizer.for_corpus(weight, executor.processes)
     if is_proved_now:
         release_memory()

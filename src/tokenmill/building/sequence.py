@@ -20,6 +20,7 @@ from tokenmill.building.document_sampler import Sample
 from tokenmill.building.downloads import downloading
 from tokenmill.building.executors.base import Executor, Failures
 from tokenmill.building.executors.choose import executor_for
+from tokenmill.building.machine import Needs, needs_of
 from tokenmill.building.plan import Task, task_of
 from tokenmill.building.publish import ShardEntry, publish, tokenizer_files, write_tokenizer
 from tokenmill.building.reporting import event_sink, warn_of_large_document
@@ -31,6 +32,7 @@ from tokenmill.building.task_context import TaskContext, TaskResult
 from tokenmill.building.task_rows import locate
 from tokenmill.child_process import end_idle_children
 from tokenmill.documents import BLANK
+from tokenmill.encoding.selection.characters import normalizes
 from tokenmill.encoding.selection.proof import refuse
 from tokenmill.encoding.tokenizer import Tokenizer, differs_around
 from tokenmill.errors import BuildError, DifferenceError, InputError, StoreError
@@ -150,7 +152,8 @@ def _resolved(
     if isinstance(request, ResolvedRequest):
         return request, None
     executor = None
-    if destination.is_new and not request.source.streams:
+    # With a limit it is known first how much the tokenizer takes.
+    if destination.is_new and not request.source.streams and request.memory is None:
         executor = stack.enter_context(_executor(request, emit))
         executor.start()
     return resolve(request), executor
@@ -177,9 +180,27 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
         text_bytes=text_bytes,
         is_trial=request.is_trial,
         is_slow=is_slow,
+        needs=_needs(request, text_bytes) if isinstance(request, ResolvedRequest) else None,
         live=tokenizer.live if tokenizer is not None and is_slow and tokenizer.traits.in_process_only else None,
         backend=request.backend,
         address=request.address,
+    )
+
+
+def _needs(request: ResolvedRequest, text_bytes: int | None) -> Needs | None:
+    """The memory that the tokenizer of a build takes, if the memory is limited."""
+    tokenizer = request.tokenizer
+    if request.memory is None or request.backend != "local":
+        return None
+    text_bytes = UNKNOWN_BYTES if text_bytes is None else text_bytes
+    definition, wanted = tokenizer.definition, tokenizer.wanted
+    leaves = request.is_slow or (wanted == "auto" and tokenizer.leaves_to_reference(text_bytes))
+    return needs_of(
+        len(definition.json or "") or sum(map(len, definition.files.values())),
+        by_reference=leaves or wanted in ("reference", definition.reference),
+        is_unigram=definition.settings.get("model", {}).get("type") == "Unigram",
+        proof=not request.is_trial and tokenizer.needs_proof(text_bytes),
+        normalizes=normalizes(definition),
     )
 
 

@@ -100,6 +100,7 @@ class Encoder:
     def refresh(self) -> None:
         """Construct the engine again, to free the memory of its caches. Those of fast engines only grow."""
         self._device_lost, self._left_to_reference = self.device_lost, self.left_to_reference
+        del self.engine  # before the next one takes as much again
         self.engine = self._make()
 
     @property

@@ -19,7 +19,7 @@ from tokenmill.building.executors.base import Failures, Note, Offer, Ticker
 from tokenmill.building.executors.launching import Launcher
 from tokenmill.building.executors.supervisor import Supervisor, Worker
 from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProcess
-from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, proportional_bytes, resident_bytes
+from tokenmill.building.machine import BLOCK_MEMORY, Needs, proportional_bytes, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed
 from tokenmill.building.task_context import TaskContext
@@ -49,9 +49,10 @@ class ProcessPool:
 
     is_isolated = True
 
-    def __init__(self, count: int, memory: int, emit: Listener) -> None:
+    def __init__(self, count: int, memory: int, emit: Listener, needs: Needs | None = None) -> None:
         self.processes = count
         self._memory, self._emit = memory, emit
+        self._budget = (needs or Needs()).parent + count * memory
         self._selector = selectors.DefaultSelector()
         self._launcher = Launcher(self._selector, count)
         self._supervisor = Supervisor(count, self, emit)
@@ -115,9 +116,8 @@ class ProcessPool:
         template = self._launcher.template_pid
         pids = [worker.pid for worker in workers if worker.ready] + ([] if template is None else [template])
         used = resident_bytes() + sum(map(proportional_bytes, pids))
-        budget = PARENT_BYTES + self.processes * self._memory
         working = sum(worker.running is not None for worker in workers)
-        self._emit(MemoryUsed(bytes=used, budget=budget, workers=working))
+        self._emit(MemoryUsed(bytes=used, budget=self._budget, workers=working))
 
     # What the supervisor asks for.
 
