@@ -66,16 +66,15 @@ def diverse(tmp_path_factory) -> Path:
 
 @pytest.mark.stress
 def test_the_budget_is_kept(diverse, tokenizer_path, tmp_path):
-    """Two workers told to stay within 600 MB together do, but for what one block of text takes on top of it.
+    """Workers told to stay within 600 MB together do, whatever the text does to the caches of their engines.
 
-    A worker looks at itself after each block and loads its engine anew when it is too large; while it does so, and until
-    the block is written, it holds the block as well: 4 MB of text, some 10 times that in tokens and intermediate arrays.
+    A worker looks at itself after each block, and loads its engine anew when another block might take more than its share.
     """
     options = {"workers": 2, "engine": "gigatoken", "progress": "quiet"}
     with watching() as peak:
         small = tm.build(diverse, tokenizer_path, tmp_path / "small", memory="600MB", **options)
     assert peak.together > 100e6, "nobody was watched"
-    assert peak.together < 600e6 + 2 * 60e6
+    assert peak.together < 600e6
     with watching() as free:
         large = tm.build(diverse, tokenizer_path, tmp_path / "free", memory="20GB", **options)
     assert free.together > 1.2 * peak.together, "this corpus does not make caches grow, and proves nothing"

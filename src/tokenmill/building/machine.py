@@ -12,7 +12,7 @@ from tokenmill.formatting import parse_size
 
 PARENT_BYTES = 80 << 20  # memory of the calling process itself
 WORKER_BYTES = 256 << 20  # a worker with less would spend its time reloading the engine
-BLOCK_MEMORY = 64 << 20  # memory that one block needs: the engine is reloaded this much before a worker's share is full
+BLOCK_MEMORY = 64 << 20  # memory that one block needs at least
 
 
 def usable_cores() -> int:
@@ -86,6 +86,12 @@ def share_out(workers: int | None, memory: str | int | None, needs: Needs | None
 
 def _mib(size: int) -> str:
     return f"{-(-size >> 20)}MiB"
+
+
+def reload_at(share: int) -> int:
+    """The memory from which on a worker reloads its engine, so that its share is enough for another block. The caches of an
+    engine double when they are full: a block of words that are all new adds two fifths."""
+    return share - max(BLOCK_MEMORY, share * 2 // 5)
 
 
 def resident_bytes(pid: int | str = "self") -> int:

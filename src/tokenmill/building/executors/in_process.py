@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokenmill.building.executors.base import Failures, Note, Offer, Outcomes
-from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, resident_bytes
+from tokenmill.building.machine import PARENT_BYTES, reload_at, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed, TaskAdvanced
 from tokenmill.building.task import TaskOptions, TaskRunner
@@ -43,7 +43,7 @@ class InProcess:
         return "inside this process"
 
     def begin(self, context: TaskContext, offer: Offer | None) -> None:
-        self._runner = TaskRunner(replace(context, memory=self._memory - BLOCK_MEMORY), self._live)
+        self._runner = TaskRunner(replace(context, memory=reload_at(self._memory)), self._live)
         self._offer = offer
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:

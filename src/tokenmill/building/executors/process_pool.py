@@ -19,7 +19,7 @@ from tokenmill.building.executors.base import Failures, Note, Offer, Ticker
 from tokenmill.building.executors.launching import Launcher
 from tokenmill.building.executors.supervisor import Supervisor, Worker
 from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProcess
-from tokenmill.building.machine import BLOCK_MEMORY, Needs, proportional_bytes, resident_bytes
+from tokenmill.building.machine import Needs, proportional_bytes, reload_at, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed
 from tokenmill.building.task_context import TaskContext
@@ -86,7 +86,7 @@ class ProcessPool:
         preload = self.processes >= PRELOAD_WORKERS and self._memory >= PRELOAD_MEMORY
         self._supervisor.begin(offer)
         self._launcher.begin(
-            replace(context, memory=self._memory - BLOCK_MEMORY, preload=preload, sample=offer is not None)
+            replace(context, memory=reload_at(self._memory), preload=preload, sample=offer is not None)
         )
 
     def run(self, tasks: Iterable[Task], is_done: Callable[[Task], bool], note: Note) -> Failures:

@@ -28,7 +28,7 @@ from tokenmill.building.executors.ray_actor import KILL_SECONDS, RayWorker
 from tokenmill.building.executors.ray_cluster import RayCluster
 from tokenmill.building.executors.supervisor import Supervisor, Worker
 from tokenmill.building.executors.worker_process import KILLED
-from tokenmill.building.machine import BLOCK_MEMORY, PARENT_BYTES, resident_bytes
+from tokenmill.building.machine import PARENT_BYTES, reload_at, resident_bytes
 from tokenmill.building.plan import Task
 from tokenmill.building.progress import MemoryUsed
 from tokenmill.building.task_context import TaskContext
@@ -132,7 +132,7 @@ class RayPool:
             shards=os.path.abspath(context.shards),
             tokenizer=os.path.abspath(context.tokenizer),
             journals=os.path.abspath(context.journals),
-            memory=self._memory - BLOCK_MEMORY,
+            memory=reload_at(self._memory),
             sample=offer is not None,
         )
         self._context = json.dumps({"begin": asdict(context)})
