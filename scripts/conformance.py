@@ -113,7 +113,8 @@ def _compare_lines(tokenizer: Tokenizer, python: str, texts: list[str], right: E
     with Examined("tokenizers", python=python) as other, tempfile.TemporaryDirectory() as folder:
         tokenizer.definition.save(Path(folder))
         try:
-            ids = other.encode(Path(folder), texts)
+            other.ask(Path(folder), texts)
+            ids = other.answer()
         except (RuntimeError, TokenmillError) as error:
             print(f"  the other line refuses it: {str(error)[:150]}", flush=True)
             return

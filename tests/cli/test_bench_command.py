@@ -35,7 +35,7 @@ def measured(monkeypatch):
         refused = Proof("gigatoken", "1", False, "differs from tokenizers on 'x'")
         whole = range(len(text.texts))
         methods = [ran("tokenizers, one document at a time", 2.0, whole), ran("tokenmill build, 2 workers", 0.5, whole)]
-        return methods, Choice("tokenizers", "1", f"it is the reference; refused: gigatoken {refused.why}", (), refused)
+        return methods, Choice("tokenizers", f"it is the reference; refused: gigatoken {refused.why}", (), refused)
 
     monkeypatch.setattr("tokenmill.cli.bench_methods.measure", measure)
     return given

@@ -19,11 +19,11 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.gpu.device import Room
 from tokenmill.encoding.gpu.device_client import DeviceConnection, DeviceProblem, _name
 from tokenmill.encoding.gpu.device_process import DeviceServer, _in_words
-from tokenmill.encoding.gpu.engine import MOST_LOSSES, GpuEngine
+from tokenmill.encoding.gpu.engine import MOST_LOSSES, GpuEngine, remember_rates
 from tokenmill.encoding.gpu.hash_tables import tables_of
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom
 from tokenmill.encoding.selection import characters, choosing
-from tokenmill.encoding.selection.choosing import choose, remember_rates
+from tokenmill.encoding.selection.choosing import choose
 from tokenmill.encoding.selection.proof import Proof
 from tokenmill.errors import TokenizerError
 from tokenmill.testing.engines import encode

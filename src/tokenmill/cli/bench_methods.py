@@ -68,8 +68,8 @@ class Digests:
 def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) -> tuple[list[Method], Choice]:
     """All methods with their best times, slowest first as they are listed, and what is known about the engines."""
     from tokenmill.building.machine import usable_cores
-    from tokenmill.encoding.gpu.engine import GpuEngine
-    from tokenmill.encoding.selection.choosing import choose, remember_rates
+    from tokenmill.encoding.gpu.engine import GpuEngine, remember_rates
+    from tokenmill.encoding.selection.choosing import choose
 
     definition = tokenizer.definition
     _say("comparing the fast engine with the reference")

@@ -14,9 +14,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import TokenizerError
 
@@ -56,11 +53,9 @@ class HfTokenizer:
         self._tokenizer = _load(tokenizer_json)
         self._in_batches = has_parts() and "TOKENIZERS_PARALLELISM" in os.environ
 
-    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """The ids of all texts concatenated, and len(texts) + 1 offsets into them."""
-        of_each = map(attrgetter("ids" if has_parts() else "ids_array"), self._encodings(texts))
-        arrays = [np.empty(0, np.uint32), *(np.asarray(ids, np.uint32) for ids in of_each)]
-        return np.concatenate(arrays), np.cumsum([len(array) for array in arrays], dtype=np.int64)
+    def encode(self, texts: Sequence[str]) -> Iterator[Any]:
+        """The ids of each text, as a list or, from 1.0 on, an array."""
+        return map(attrgetter("ids" if has_parts() else "ids_array"), self._encodings(texts))
 
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text."""

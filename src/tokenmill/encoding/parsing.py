@@ -7,7 +7,7 @@ were parsed once are loaded by their library in this process too.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tokenmill.child_process import ChildDied, Children, Message, serve
@@ -66,7 +66,7 @@ def parse(found: TokenizerFiles, policy: str) -> dict[str, Any]:
         "reference": definition.reference,
         "special": {**definition.special, **found.special},
         "fingerprint": definition.fingerprint,
-        **asdict(vocabulary),
+        **vocabulary._asdict(),
         "produced_names": sorted(produced),
         "begins": _begins(found, definition),
         "differs_by_line": definition.reference == "tokenizers" and differs_by_line(parsed),

@@ -14,7 +14,7 @@ from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, engine_version, make_reference
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
-from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, leaves_to_reference, needs_proof
+from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, known_engine
 from tokenmill.encoding.tokenizer_json import tokens_of
 from tokenmill.errors import TokenizerError, UsageError
 from tokenmill.formatting import first_names
@@ -118,13 +118,14 @@ class Tokenizer:
 
     def needs_proof(self, text_bytes: int) -> bool:
         """Whether an engine has to be proved before this much text is encoded, which takes a second or more."""
-        return self.wanted == "auto" and not self.reference_traits.is_slow and needs_proof(self.definition, text_bytes)
+        is_known = self.wanted != "auto" or self.reference_traits.is_slow
+        return not is_known and known_engine(self.definition, text_bytes) is None
 
     def leaves_to_reference(self, text_bytes: int) -> bool:
         """Whether the reference encodes this much text. Proves no engine."""
         if self.wanted != "auto" or self.reference_traits.is_slow:
             return self.runs_reference
-        return leaves_to_reference(self.definition, text_bytes)
+        return known_engine(self.definition, text_bytes) == self.definition.reference
 
     @property
     def reference_line(self) -> str | None:

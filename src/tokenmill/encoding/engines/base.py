@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
 
-BATCH_BYTES = 2 << 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTraits:
@@ -33,7 +31,7 @@ class EngineTraits:
     device: Literal["cpu", "cuda"] = "cpu"  # where it computes
     # How many worker processes may run it at once; None: one per core; 0: it exists only in the process that created it.
     processes: int | None = None
-    best_batch_bytes: int = BATCH_BYTES  # how much text to pass to `encode` at once
+    best_batch_bytes: int = 2 << 20  # how much text to pass to `encode` at once
     # Written in Python, well below 1 MB/s, and its own reference: a build uses small shards and every core.
     is_slow: bool = False
     can_fork: bool = True  # a process that has loaded it may be forked: it has no threads, and no CUDA in its process
@@ -66,8 +64,7 @@ class Engine(ABC):
         """Load what would otherwise be loaded when it is first needed. Called from another thread than `encode`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """How many ids a tokenizer has, its added tokens by name, and the names of those that are special."""
 
     vocab_size: int
@@ -97,13 +94,13 @@ class ReferenceEngine(Engine):
 
 
 def offsets_of(lengths: Any) -> Offsets:
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))))
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)), dtype=np.int64)
 
 
 def flatten(documents: Iterable[list[int] | Ids]) -> tuple[Ids, Offsets]:
     """Lists of ids in the form that `Engine.encode` returns."""
     arrays = [np.empty(0, np.uint32), *(np.asarray(ids, np.uint32) for ids in documents)]
-    return np.concatenate(arrays), np.cumsum([len(array) for array in arrays], dtype=np.int64)
+    return np.concatenate(arrays), np.cumsum([*map(len, arrays)], dtype=np.int64)
 
 
 def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, Offsets]) -> tuple[Ids, Offsets]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 codecs.register_error("surrogatescape", codecs.lookup_error("surrogateescape"))
 _BPE = re.compile(r'"type":\s*"BPE"')  # a quotation mark inside a token is escaped
 _CHARACTERS, _STRINGS = {"__array__": "char"}, {"__array__": "string"}
-SMALL_JSON = 1 << 16  # characters; that of the bytes tokenizer is smaller
 
 
 class GigatokenEngine(Engine):
@@ -48,19 +47,18 @@ class GigatokenEngine(Engine):
 class BytesEngine(Engine):
     """Every byte of the UTF-8 text is an id. As fast as memory."""
 
-    name = "bytes"
-    library = "tokenmill"
+    name, library = "bytes", "tokenmill"
     traits = EngineTraits(knows_unicode=False)
 
     def __init__(self, definition: Definition) -> None:
-        self._special = {}
-        if definition.special_tokens == "parse":
-            self._special = {token["content"].encode(): token["id"] for token in definition.added}
+        added = definition.added if definition.special_tokens == "parse" else []
+        self._special = {token["content"].encode(): token["id"] for token in added}
         self._pattern = re.compile(b"|".join(map(re.escape, self._special)) or rb"(?!)")
 
     @classmethod
     def can_run(cls, definition: Definition) -> bool:
-        return len(definition.json or "") < SMALL_JSON and definition.json == bytes_definition().json
+        # To make the other one imports `tokenizers`, which takes a tenth of a second: it is made for small files only.
+        return len(definition.json or "") < 1 << 16 and definition.json == bytes_definition().json
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         offsets = text_offsets(values)

@@ -7,8 +7,8 @@ guarded; this module applies a guard.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 1 << 18  # bytes looked at together; they and what is computed from them stay in the cache of a core
-
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, sorted
 Mask = npt.NDArray[np.bool_]  # a flag for each code point
 
@@ -36,7 +35,6 @@ def mask_of(ranges: Iterable[Sequence[int]]) -> Mask:
 
 
 def ranges_of(mask: Mask) -> Ranges:
-    """The characters of a mask as sorted ranges that do not touch."""
     borders = np.flatnonzero(np.diff(mask, prepend=False, append=False)).tolist()
     return tuple((low, high - 1) for low, high in zip(borders[::2], borders[1::2], strict=True))
 
@@ -62,7 +60,6 @@ def _any_of(ranges: Ranges) -> re.Pattern[str]:
 
 
 def describe(ranges: Ranges) -> str:
-    """The characters in words."""
     count = sum(high - low + 1 for low, high in ranges)
     if count > 100_000:
         return "characters that Unicode has not assigned, or other rare ones"
@@ -75,36 +72,32 @@ def guarded(fast: Engine, definition: Definition, guard: Iterable[Sequence[int]]
     ranges, reference = list(guard), definition.reference
     if not ranges:
         return fast
-    return GuardedEngine(
-        fast, lambda: make_engine(reference, definition), ranges, preloads=engine_traits(reference).can_fork
-    )
+    can_fork = engine_traits(reference).can_fork
+    return GuardedEngine(fast, lambda: make_engine(reference, definition), ranges, preloads=can_fork)
 
 
 class GuardedEngine(Engine):
-    """A fast engine, with the reference for documents that have a guarded character.
-
-    The reference is constructed for the first such document.
-    """
+    """A fast engine; the reference encodes documents with a guarded character. It is constructed for the first of them."""
 
     def __init__(
         self, fast: Engine, reference: Callable[[], Engine], guard: Iterable[Sequence[int]], *, preloads: bool = True
     ) -> None:
         self.name, self.traits = fast.name, fast.traits
-        self._fast, self._make_reference = fast, reference
-        self._reference: Engine | None = None
-        self._left, self._preloads = 0, preloads
+        self._fast, self._make_reference, self._preloads = fast, reference, preloads
+        self._left = 0
         self._is_guarded = mask_of(guard)
-        self._first_two = _first_two_bytes(self._is_guarded)
-        self._is_first = self._first_two.reshape(256, 256).any(axis=1)
+        first_two = _first_two_bytes(self._is_guarded)
+        self._is_first, self._first_two = first_two.any(axis=1), first_two.ravel()
         self._lowest = int(self._is_first.argmax())
-        self._ascii = np.flatnonzero(self._is_guarded[:0x80]).tolist()
+
+    @cached_property
+    def _reference(self) -> Engine:
+        return self._make_reference()
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
         documents = self._guarded_documents(values)
         if not len(documents):
             return self._fast.encode(values)
-        if self._reference is None:
-            self._reference = self._make_reference()
         self._left += len(documents)
         is_guarded = np.zeros(len(values), bool)
         is_guarded[documents] = True
@@ -121,7 +114,7 @@ class GuardedEngine(Engine):
 
     def preload(self) -> None:
         if self._preloads:
-            self._reference = self._make_reference()
+            _ = self._reference
 
     def _guarded_documents(self, values: pa.LargeStringArray) -> Offsets:
         """The documents with a guarded character.
@@ -131,40 +124,38 @@ class GuardedEngine(Engine):
         """
         bounds = text_offsets(values)
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
-        positions = [np.empty(0, np.int64), *(np.flatnonzero(data == byte) for byte in self._ascii)]
-        if self._is_first.any() and len(data):
-            at = np.concatenate([self._starts(data[low : low + CHUNK]) + low for low in range(0, len(data), CHUNK)])
-            at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1))]
-            positions += [these[self._is_guarded[points]] for these, points in _code_points(data, at)]
-        return distinct(np.searchsorted(bounds - bounds[0], np.concatenate(positions), "right") - 1)
-
-    def _starts(self, data: npt.NDArray[np.uint8]) -> Offsets:
-        """Where there may be the first byte of a guarded character beyond ASCII."""
-        at = np.flatnonzero(data >= self._lowest)
-        return at if len(at) < len(data) // 50 else at[self._is_first.take(data.take(at))]
+        found = [np.empty(0, np.int64)]
+        for start in range(0, len(data), CHUNK):
+            chunk = data[start : start + CHUNK]
+            at = np.flatnonzero(chunk >= self._lowest)
+            if len(at) > CHUNK // 50:
+                at = at[self._is_first.take(chunk.take(at))]
+            at += start
+            at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1, mode="clip"))]
+            found.append(at[self._is_guarded[_code_points(data, at)]])
+        return distinct(np.searchsorted(bounds - bounds[0], np.concatenate(found), "right") - 1)
 
 
 def _first_two_bytes(mask: Mask) -> Mask:
-    """For each pair of bytes, as first * 256 + second: whether a character beyond ASCII of this mask starts with it."""
-    possible, codes = np.zeros(1 << 16, bool), np.flatnonzero(mask)
-    codes = codes[(codes >= 0x80) & ((codes < 0xD800) | (codes > 0xDFFF))]
-    of_two, of_three, of_four = np.split(codes, np.searchsorted(codes, (0x800, 0x10000)))
-    possible.reshape(256, 256)[0xC0 | of_two >> 6] = True  # the second byte is the last one: any
-    possible[(0xE0 | of_three >> 12) << 8 | 0x80 | of_three >> 6 & 0x3F] = True
-    possible[(0xF0 | of_four >> 18) << 8 | 0x80 | of_four >> 12 & 0x3F] = True
+    """Whether a character of this mask starts with a byte and goes on with another; of ASCII, whatever comes next."""
+    possible, codes = np.zeros((256, 256), bool), np.flatnonzero(mask)
+    possible[codes[codes < 0x80]] = True
+    text = codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    first = np.flatnonzero(data >= 0xC0)
+    possible[data[first], data[first + 1]] = True
     return possible
 
 
-def _code_points(data: npt.NDArray[np.uint8], at: Offsets) -> Iterator[tuple[Offsets, npt.NDArray[np.int32]]]:
-    """Positions of characters beyond ASCII and their code points, by the number of bytes they take."""
+def _code_points(data: npt.NDArray[np.uint8], at: Offsets) -> npt.NDArray[np.int32]:
+    """The code points of the characters that start at some places in UTF-8."""
     first = data[at]
-    for low, high, more in ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)):
-        is_such = (first >= low) & (first <= high)
-        these = at[is_such]
-        points = first[is_such].astype(np.int32) & (0x3F >> more)
-        for i in range(1, more + 1):
-            points = points << 6 | (data[these + i] & 0x3F)
-        yield these, points
+    points = first.astype(np.int32)
+    # Masks cut off the bits of the first byte that say how many more there are.
+    for more, lowest, mask in ((1, 0xC0, 0x7FF), (2, 0xE0, 0xFFFF), (3, 0xF0, 0x1FFFFF)):
+        longer = np.flatnonzero(first >= lowest)
+        points[longer] = (points[longer] << 6 | data[at[longer] + more] & 0x3F) & mask
+    return points
 
 
 def _take(values: pa.LargeStringArray, indices: Offsets) -> pa.LargeStringArray:

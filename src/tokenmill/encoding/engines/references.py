@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine, Vocabulary
+from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine, Vocabulary, flatten
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.libraries import import_library, installed_version, quiet_transformers
 from tokenmill.errors import TokenizerError
@@ -32,7 +32,7 @@ class TokenizersEngine(Engine):
         self._tokenizer = HfTokenizer(definition.engine_json)
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        return self._tokenizer.encode(values.to_pylist())
+        return flatten(self._tokenizer.encode(values.to_pylist()))
 
 
 class TiktokenEngine(ReferenceEngine):
@@ -43,17 +43,15 @@ class TiktokenEngine(ReferenceEngine):
     def __init__(self, definition: Definition) -> None:
         from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 
-        self._ranks = Ranks.from_files(definition.files)
-        self._encoding = self._ranks.encoding()
+        ranks = Ranks.from_files(definition.files)
+        self._encoding, self._special = ranks.encoding(), ranks.special
         self._allowed: Any = "all" if definition.special_tokens == "parse" else set()
 
     def encode_one(self, text: str) -> list[int]:
         return list(self._encoding.encode(text, allowed_special=self._allowed, disallowed_special=()))
 
     def vocabulary(self) -> Vocabulary:
-        special = self._ranks.special
-        size = max([*self._ranks.ranks.values(), *special.values()]) + 1
-        return Vocabulary(size, special, list(special))
+        return Vocabulary(self._encoding.max_token_value + 1, self._special, list(self._special))
 
     def decode_bytes(self, ids: list[int]) -> bytes:
         return bytes(self._encoding.decode_bytes(ids))

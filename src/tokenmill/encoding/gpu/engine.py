@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -20,6 +21,7 @@ from tokenmill.encoding.gpu.device_client import USUAL_ROOM, DeviceConnection, D
 from tokenmill.encoding.gpu.shared_batch import OutOfRoom
 from tokenmill.encoding.hf_tokenizers import has_parts
 from tokenmill.encoding.libraries import installed_version
+from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,6 +185,24 @@ def batches(bounds: Offsets, most_bytes: int, most_documents: int) -> list[tuple
         ranges.append((low, high))
         low = high
     return ranges
+
+
+def remember_rates(definition: Definition, rates: dict[str, float]) -> None:
+    """Keep what was measured on this machine: bytes per second of a GPU with all processes, and of an engine per process."""
+    write_cached(_rates_path(definition), {"rates": rates})
+
+
+def gpu_wins(definition: Definition, other: str, text_bytes: int, processes: int) -> bool:
+    """Whether a GPU encodes this much text sooner than another engine on all cores, by what was measured on this machine."""
+    measured = (read_cached(_rates_path(definition)) or {"rates": {}})["rates"]
+    if GpuEngine.name not in measured or other not in measured or not GpuEngine.is_installed():
+        return False
+    start = GpuEngine.START_SECONDS
+    return start + text_bytes / float(measured[GpuEngine.name]) < text_bytes / (float(measured[other]) * processes)
+
+
+def _rates_path(definition: Definition) -> Path:
+    return cache_folder() / "rates" / f"{definition.fingerprint}.json"
 
 
 def _begin_in_child() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenmill.display import fields_in_one_line
@@ -18,11 +17,10 @@ from tokenmill.encoding.engines import engine_version, runners
 from tokenmill.encoding.engines.fast import BytesEngine
 from tokenmill.encoding.engines.guarded import Ranges
 from tokenmill.encoding.engines.references import LiveEngine, PythonEngine
-from tokenmill.encoding.gpu.engine import GpuEngine
+from tokenmill.encoding.gpu.engine import GpuEngine, gpu_wins
 from tokenmill.encoding.selection.proof import Proof, prove, remembered
 from tokenmill.encoding.selection.suite import texts as suite_texts
 from tokenmill.errors import TokenizerError
-from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
 # Bytes of text that a reference encodes per second, about; of `tokenizers` by its line.
 REFERENCE_RATE = {"tokenizers 0": 1.5e6, "tokenizers 1": 12e6, "tiktoken 0": 4e6, "sentencepiece 0": 1.5e6}
@@ -38,12 +36,15 @@ class Choice:
     """The engine to use, and the reason in words."""
 
     engine: str
-    version: str
     why: str
     guard: Ranges = ()
     proof: Proof | None = None  # also of an engine that was refused
 
     __repr__ = fields_in_one_line
+
+    @property
+    def version(self) -> str:
+        return engine_version(self.engine)
 
 
 def choose(
@@ -58,25 +59,23 @@ def choose(
     if reference not in names:
         raise TokenizerError(f"this tokenizer needs {reference}: pip install 'tokenmill[{reference}]'")
     if wanted in ("reference", reference):
-        return Choice(reference, engine_version(reference), "chosen by hand; it is the reference")
+        return Choice(reference, "chosen by hand; it is the reference")
     if wanted != "auto":
         return _by_name(definition, wanted, names)
     name = fast_engine(definition)
     if name is None:
-        return Choice(
-            reference, engine_version(reference), "it is the reference, and no faster engine runs this tokenizer"
-        )
-    if processes is not None and _gpu_wins(definition, name, text_bytes or 0, processes):
+        return Choice(reference, "it is the reference, and no faster engine runs this tokenizer")
+    if processes is not None and gpu_wins(definition, name, text_bytes or 0, processes):
         return _by_name(definition, GpuEngine.name, names)
     proof = remembered(definition, name)
     if proof is None and text_bytes is not None and _reference_is_first(definition, text_bytes):
-        why = "it is the reference, which encodes this little text before a faster engine would be proved"
-        return Choice(reference, engine_version(reference), why)
+        return Choice(
+            reference, "it is the reference, which encodes this little text before a faster engine would be proved"
+        )
     proof = proof or prove(definition, name)
     if not proof.agrees:
-        why = f"it is the reference; refused: {name} {proof.why}"
-        return Choice(reference, engine_version(reference), why, (), proof)
-    return Choice(name, proof.version, proof.why, proof.guard, proof)
+        return Choice(reference, f"it is the reference; refused: {name} {proof.why}", proof=proof)
+    return Choice(name, proof.why, proof.guard, proof)
 
 
 def fast_engine(definition: Definition) -> str | None:
@@ -85,18 +84,14 @@ def fast_engine(definition: Definition) -> str | None:
     return BytesEngine.name if BytesEngine.name in others else next(iter(others), None)
 
 
-def needs_proof(definition: Definition, text_bytes: int) -> bool:
-    """Whether an engine has to be proved before this much text is encoded with engine="auto"."""
-    name = fast_engine(definition)
-    unknown = name is not None and remembered(definition, name) is None
-    return unknown and not _reference_is_first(definition, text_bytes)
-
-
-def leaves_to_reference(definition: Definition, text_bytes: int) -> bool:
-    """Whether the reference encodes this much text with engine="auto". Proves nothing."""
+def known_engine(definition: Definition, text_bytes: int) -> str | None:
+    """The engine of this much text with engine="auto", apart from GPUs; None if it has to be proved first."""
     name = fast_engine(definition)
     proof = None if name is None else remembered(definition, name)
-    return not proof.agrees if proof is not None else name is None or _reference_is_first(definition, text_bytes)
+    if proof is not None and proof.agrees:
+        return name
+    is_settled = name is None or proof is not None or _reference_is_first(definition, text_bytes)
+    return definition.reference if is_settled else None
 
 
 def reference_rate(definition: Definition) -> float:
@@ -126,7 +121,7 @@ def _by_name(definition: Definition, wanted: str, names: list[str]) -> Choice:
     if not proof.agrees:
         why = f"engine={wanted!r} cannot be used with this tokenizer: {proof.why}"
         raise TokenizerError(f"{why}; leave the choice to engine='auto'")
-    return Choice(wanted, proof.version, proof.why, proof.guard, proof)
+    return Choice(wanted, proof.why, proof.guard, proof)
 
 
 def choose_slow(definition: Definition, live: Any) -> Choice:
@@ -136,56 +131,29 @@ def choose_slow(definition: Definition, live: Any) -> Choice:
     Without `live` the files are all there is.
     """
     original = PythonEngine(definition) if live is None else LiveEngine(definition, live)
-    texts = [text for text in suite_texts(definition, EVERY) if len(text) < 2000]
-    expected: list[list[int]] = []
-    size, start = 0, time.process_time()
-    for text in texts:
-        expected.append(original.encode_one(text))
-        size += len(text.encode())
-        if time.process_time() - start > SLOW_SECONDS:
-            break
-    rate = size / max(time.process_time() - start, 1e-9)
+    expected: dict[str, list[int]] = {}
+    start = time.process_time()
+    for text in suite_texts(definition, EVERY):
+        if len(text) < 2000 and time.process_time() - start < SLOW_SECONDS:
+            expected[text] = original.encode_one(text)
+    rate = len("".join(expected).encode()) / max(time.process_time() - start, 1e-9)
     factor = max(1, round(TYPICAL_RATE / rate, -1))
     why = (
         f"slow Python tokenizer, {rate / 1e6:.2g} MB/s per core; a tokenizer.json would be about {factor:,.0f}x faster"
     )
-    flaw = "" if live is None else _flaw_of_copy(definition, texts[: len(expected)], expected)
+    flaw = "" if live is None else _flaw_of_copy(definition, expected)
     if flaw:
-        return Choice(
-            LiveEngine.name, engine_version(LiveEngine.name), f"{why}; it runs only in this process: {flaw[:200]}"
-        )
-    return Choice(PythonEngine.name, engine_version(PythonEngine.name), why)
+        return Choice(LiveEngine.name, f"{why}; it runs only in this process: {flaw[:200]}")
+    return Choice(PythonEngine.name, why)
 
 
-def _flaw_of_copy(definition: Definition, texts: list[str], expected: list[list[int]]) -> str:
+def _flaw_of_copy(definition: Definition, expected: dict[str, list[int]]) -> str:
     """Why a copy loaded from the files cannot replace the object, or "" if it can."""
     try:
         copy = PythonEngine(definition)
-        for text, ids in zip(texts, expected, strict=True):
-            if copy.encode_one(text) != ids:
-                return f"a copy loaded from its files differs on {text[:30]!r}"
+        differ = (text for text, ids in expected.items() if copy.encode_one(text) != ids)
+        return next((f"a copy loaded from its files differs on {text[:30]!r}" for text in differ), "")
     except TokenizerError as error:
         return str(error)
     except Exception as error:  # the tokenizer's own code may raise anything
         return f"it cannot be copied: {type(error).__name__}: {error}"
-    return ""
-
-
-# What `tokenmill bench` measured on this machine: bytes per second of a GPU with all processes, and of an engine per process.
-
-
-def remember_rates(definition: Definition, rates: dict[str, float]) -> None:
-    write_cached(_rates_path(definition), {"rates": rates})
-
-
-def _gpu_wins(definition: Definition, other: str, text_bytes: int, processes: int) -> bool:
-    """Whether a GPU encodes this much text sooner than another engine on all cores, by what was measured on this machine."""
-    measured = (read_cached(_rates_path(definition)) or {"rates": {}})["rates"]
-    if GpuEngine.name not in measured or other not in measured or not GpuEngine.is_installed():
-        return False
-    start = GpuEngine.START_SECONDS
-    return start + text_bytes / float(measured[GpuEngine.name]) < text_bytes / (float(measured[other]) * processes)
-
-
-def _rates_path(definition: Definition) -> Path:
-    return cache_folder() / "rates" / f"{definition.fingerprint}.json"
