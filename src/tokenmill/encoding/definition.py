@@ -134,6 +134,7 @@ class Definition:
         return {**body, **self.beside, **self.files}
 
     def save(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         for name, content in self.contents().items():
             (folder / name).write_bytes(content)
 

@@ -2,8 +2,7 @@
 
 What an engine can get wrong about a character is finite: its class in each alternative of the pattern that splits text, what the
 normalizer makes of it alone, its combining class, what it composes with. `questions` has a text for each of these and each
-character, with combining marks beside one mark of every class and behind the letters they compose with. A character for which
-the engine answers as the reference does is trusted, all others are guarded: see `proof`.
+character. A character for which the engine answers as the reference does is trusted, all others are guarded: see `proof`.
 
 Trusted characters of one class are the same to a pattern, which is an automaton over some dozen classes. `class_strings` has all
 short strings of representatives of the classes, as long as the quantifiers and look-aheads of patterns reach.
@@ -18,30 +17,28 @@ from __future__ import annotations
 import json
 import random
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import groupby, product
+from importlib.resources import files
+from itertools import compress, groupby, product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
 from tokenmill.encoding.conversion.tiktoken_patterns import OVER_LAST_BREAK
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.engines.guarded import Ranges, mask_of, ranges_of
+from tokenmill.encoding.engines.guarded import Ranges, mask_of, outside, ranges_of
+from tokenmill.encoding.selection.examination import Encoded
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
 
 VERSION = 2  # of the questions: answers hold for the version they were given to
+Question = tuple[Sequence[str], str]  # the characters that a text is about
+_PLANES = ((0, 0xD7FF), (0xE000, 0x323FF), (0xE0000, 0xE01EF))  # all others are private or not assigned
 # New ones are in wide use within a year: they are asked for before they are assigned.
 PICTOGRAPHS = range(0x1F000, 0x1FC00)
-_ODD = (  # letters without case or with two, digits of all kinds, marks, spaces, format characters, symbols
-    "éÉǅʰªſKİıßﬁΣςß中あア한ا٣Ⅷ²½\u0301\u0903\u20dd"
-    "\u0085\u00a0\u1680\u2028\u2029\u3000\u200b\u200d\ufeff\u00ad\u180e«€😀👍\ue000\ufffd一龥"
-)
-PLAIN_MEMBERS = ("a", "A", "1", " ", "\t", "\n", ".", "'", "▁", "é", "中", "\u0301", "\u00a0", "😀")
-Question = tuple[Sequence[str], str]  # the characters that a text is about
-_PLANES = (range(0xD800), range(0xE000, 0x32400), range(0xE0000, 0xE01F0))  # all others are private or not assigned
 _GROUP = 32  # neighbouring characters are asked for in one text
 # Beside each kind of character that patterns tell apart. Is it a letter (upper case, lower case or neither), a digit, white
 # space, a line break? Does it belong to a word, to punctuation, to a contraction?
@@ -49,21 +46,19 @@ _SPLIT_CONTEXTS = "a¤a1¤1.¤. ¤Aa  ¤ ¤\n.\n¤¤'¤e'l¤'v¤ "
 _PLAIN_CONTEXTS = "a¤a ¤¤  ¤\n¤▁¤"
 # U+0334 has the lowest combining class and U+0345 the highest: they are moved before or behind all others.
 _NORMAL_CONTEXTS = "q\u0334¤q¤\u0334q\u0345¤q¤\u0345e¤ ¤\u0301\u1100¤\uac00¤ "
-MOVED_CONTEXTS = ("q\u0345¤x", "q¤\u0334x")
+MOVED: dict[str, Callable[[str], bool]] = {  # texts, and whether a normalizer has changed the order in one, up to the x
+    "q\u0345¤x": lambda result: not result.startswith("q\u0345"),
+    "q¤\u0334x": lambda result: result.startswith("q\u0334"),
+}
 _ALPHABET = ("a", "A", "1", " ", "\t", "\n", ".", "'", "/")
-_AROUND = (
-    *product(("", *_ALPHABET), ("", *_ALPHABET)),
-    ("'", "l"), ("'", "e"), ("'l", ""), ("'v", ""), ("'r", ""), ("a'", ""), ("11", ""), ("", "11"), ("  ", ""), ("  ", "a"),
-    (" \n", ""), ("", "\n "), ("aA", "a"), ("Aa", ""), (".", "\n/"), ("\u0301", "a"), ("a", "\u0301"), ("«", "a"), ("中", "中"),
-)  # fmt: skip
 _UNIFORM = (range(0x3400, 0xA000), range(0xA000, 0xA490), range(0xAC00, 0xD7A4), range(0x12000, 0x14680), range(0x16800, 0x16A40),
             range(0x17000, 0x19000), range(0x1B000, 0x1B300), range(0x1D000, 0x1D800), range(0x1F000, 0x32400))  # fmt: skip
 
 
 @cache
-def domain() -> npt.NDArray[np.int64]:
-    """The characters that are asked for. Documents with any other are left to the reference."""
-    return np.concatenate([np.arange(plane.start, plane.stop) for plane in _PLANES])
+def collected(kind: str) -> Any:
+    """Texts and characters that were collected by hand."""
+    return json.loads(files("tokenmill").joinpath("data", "texts.json").read_text("utf-8"))[kind]
 
 
 @cache
@@ -72,33 +67,32 @@ def not_asked(*, knows_unicode: bool) -> Ranges:
 
     They are private, or this Python's Unicode does not know them, which matters for engines that have a Unicode of their own.
     """
-    mask = mask_of(((0, 0xD7FF), (0xE000, 0x10FFFF)))
-    codes = domain().tolist()
-    mask[[c for c in codes if not knows_unicode or c in PICTOGRAPHS or unicodedata.category(chr(c)) != "Cn"]] = False
-    return ranges_of(mask)
+    asked = mask_of(_PLANES)
+    if knows_unicode:
+        unknown = [c for c in np.flatnonzero(asked).tolist() if unicodedata.category(chr(c)) == "Cn"]
+        asked[[c for c in unknown if c not in PICTOGRAPHS]] = False
+    return outside(((0, 0xD7FF), (0xE000, 0x10FFFF)), ranges_of(asked))
 
 
 def trusted(guard: Ranges) -> list[str]:
-    """The characters that are not guarded."""
-    codes = domain()
-    return list(map(chr, codes[~mask_of(guard)[codes]].tolist()))
-
-
-def has_small_vocabulary(definition: Definition) -> bool:
-    """Whether there is a `question_definition`: for byte-level BPE, and for BPE that falls back to bytes."""
-    if definition.json is None or definition.reference not in ("tokenizers", "tiktoken"):
-        return False
-    model = definition.settings["model"]
-    is_plain = not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
-    return model["type"] == "BPE" and is_plain and bool(splits_bytes(definition) or model.get("byte_fallback"))
+    """The characters that are not guarded, of all that may be asked for."""
+    return list(map(chr, np.flatnonzero(mask_of(_PLANES) & ~mask_of(guard)).tolist()))
 
 
 def question_definition(definition: Definition) -> Definition | None:
-    """The same normalizer and pattern with a small vocabulary that shows what they do; None if there is none for this model."""
-    if not has_small_vocabulary(definition):
+    """The same normalizer and pattern with a small vocabulary that shows what they do.
+
+    There is one for byte-level BPE, and for BPE that falls back to bytes.
+    """
+    if definition.json is None or definition.reference not in ("tokenizers", "tiktoken"):
         return None
     model = definition.settings["model"]
-    byte_pairs = _byte_pairs()
+    joins_words = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+    if model["type"] != "BPE" or joins_words or not (splits_bytes(definition) or model.get("byte_fallback")):
+        return None
+    # Pairs of bytes of which one ends a character and the next starts one, in an order without a pattern.
+    byte_pairs = list(product((*range(0x80), *range(0x80, 0xC0)), (*range(0x80), *range(0xC2, 0xF5))))
+    random.Random(0).shuffle(byte_pairs)
     if definition.reference == "tiktoken":  # without tokens over line breaks, its patterns are converted exactly
         byte_pairs = [pair for pair in byte_pairs if not OVER_LAST_BREAK.fullmatch(bytes(pair))]
     if splits_bytes(definition):
@@ -112,21 +106,10 @@ def question_definition(definition: Definition) -> Definition | None:
     body = {**definition.settings, "model": {**model, "vocab": vocabulary, "merges": [list(pair) for pair in pairs]}}
     small = replace(definition, json=json.dumps(body, ensure_ascii=False), special_tokens="parse", special={})
     if definition.reference == "tiktoken":
-        from tokenmill.encoding.conversion.tiktoken_bpe import Ranks
-
         ranks = {bytes(token): i for i, token in enumerate((*((byte,) for byte in range(256)), *byte_pairs))}
         pattern = Ranks.from_files(definition.files).pattern
         small = replace(small, files=Ranks(ranks, pattern, {}, "questions").to_files())
     return small
-
-
-@cache
-def _byte_pairs() -> list[tuple[int, int]]:
-    """Pairs of bytes of which one ends a character and the next starts one, in an order without a pattern."""
-    last, first = (*range(0x80), *range(0x80, 0xC0)), (*range(0x80), *range(0xC2, 0xF5))
-    pairs = list(product(last, first))
-    random.Random(0).shuffle(pairs)
-    return pairs
 
 
 def normalizes(definition: Definition) -> bool:
@@ -160,10 +143,14 @@ def _about_marks(marks: Sequence[str], characters: Sequence[str]) -> list[Questi
 
     How characters of Unicode 3.2 compose is known and never changes. Of younger ones all pairs of a block are asked for.
     """
-    letters, beside, known = "".join(filter(str.isalpha, map(chr, range(128)))), _one_of_each_class(), set(characters)
+    letters, known = "".join(filter(str.isalpha, map(chr, range(128)))), set(characters)
+    of_class: dict[int, str] = {}
+    for c in map(chr, range(0x300, 0x1D200)):
+        if unicodedata.ucd_3_2_0.combining(c) and unicodedata.normalize("NFC", c) == c:
+            of_class.setdefault(unicodedata.ucd_3_2_0.combining(c), c)
     bases = sorted({a for _, a, _ in _composites()} & known)
     found: list[Question] = [
-        ([mark], "".join(f"q{mark}{other}x q{other}{mark}x " for other in beside)) for mark in marks
+        ([mark], "".join(f"q{mark}{other}x q{other}{mark}x " for other in of_class.values())) for mark in marks
     ]
     found += [([mark], "".join(letter + mark for letter in letters)) for mark in marks]
     found += [([mark], "".join(base + mark for base in bases)) for mark in sorted(seconds() & known)]
@@ -173,33 +160,19 @@ def _about_marks(marks: Sequence[str], characters: Sequence[str]) -> list[Questi
             found.append(([b], f"{a}{b} {a}\u0334{b} {a}\u0301{b} {a}\u0345{b} {b}{a} {again}"))
     for lead, vowel in product(range(0x1100, 0x1113), range(0x1161, 0x1176)):
         found.append(([chr(lead)], " ".join(chr(lead) + chr(vowel) + chr(tail) for tail in range(0x11A7, 0x11C4))))
-    blocks: dict[int, list[str]] = {}
-    for c in characters:
-        if unicodedata.ucd_3_2_0.category(c) == "Cn" and not any(ord(c) in part for part in _UNIFORM):
-            blocks.setdefault(ord(c) >> 7, []).append(c)
-    for block in blocks.values():
+    is_young = [
+        unicodedata.ucd_3_2_0.category(c) == "Cn" and not any(ord(c) in part for part in _UNIFORM) for c in characters
+    ]
+    for _, group in groupby(compress(characters, is_young), lambda c: ord(c) >> 7):
+        block = list(group)
         behind = [b for b in block if unicodedata.category(b)[0] == "M"]
         found += [([a], "".join(a + b for b in behind)) for a in block if behind]
     return found
 
 
-def is_moved(asked: str, result: str) -> bool:
-    """Whether a normalizer has changed the order in one of `MOVED_CONTEXTS`, without the x, so that the character is a mark."""
-    return not result.startswith("q\u0345") if asked.startswith("q\u0345") else result.startswith("q\u0334")
-
-
 def seconds() -> set[str]:
     """The characters that compose with one before them."""
     return {b for _, _, b in _composites()}
-
-
-def _one_of_each_class() -> list[str]:
-    found: dict[int, str] = {}
-    for c in map(chr, range(0x300, 0x1D200)):
-        kind = unicodedata.ucd_3_2_0.combining(c)
-        if kind and unicodedata.normalize("NFC", c) == c:
-            found.setdefault(kind, c)
-    return list(found.values())
 
 
 @cache
@@ -213,32 +186,24 @@ def _composites() -> list[tuple[str, str, str]]:
     return found
 
 
-def candidates(characters: Sequence[str]) -> list[str]:
-    """Characters of all kinds, of which some represent the classes of a pattern."""
-    by_category: dict[str, list[str]] = {}
-    for c in characters:
-        by_category.setdefault(unicodedata.ucd_3_2_0.category(c), []).append(c)
-    some = [c for each in by_category.values() for c in (each[0], each[len(each) // 2], each[-1])]
-    wanted, known = dict.fromkeys((*map(chr, range(128)), *_ODD, *some)), set(characters)
-    return [c for c in wanted if c in known and c == unicodedata.normalize("NFC", c)]
+def representatives(known: Sequence[str], encode: Callable[[list[str]], Encoded]) -> list[str]:
+    """One character of each class of a byte-level tokenizer's pattern, and a second one where there is one.
 
-
-def shape_texts(characters: Sequence[str]) -> list[str]:
-    """Each candidate in every context, in texts of their own."""
-    return [before + c + after for c in characters for before, after in _AROUND]
-
-
-def representatives(characters: Sequence[str], lengths: Iterable[npt.NDArray[np.int64]]) -> list[str]:
-    """One character of each class, and a second one where there is one.
-
-    `lengths` are those of the tokens of `shape_texts`, in bytes. Characters are of one class if text is split in the same places
+    Characters of all kinds are encoded with the small vocabulary. They are of one class if text is split in the same places
     around them in every context.
     """
-    answers = iter(lengths)
+    by_category: dict[str, list[str]] = {}
+    for c in known:
+        by_category.setdefault(unicodedata.ucd_3_2_0.category(c), []).append(c)
+    some = [c for each in by_category.values() for c in (each[0], each[len(each) // 2], each[-1])]
+    wanted, all_known = (*map(chr, range(128)), *collected("characters of all kinds"), *some), set(known)
+    candidates = [c for c in dict.fromkeys(wanted) if c in all_known and c == unicodedata.normalize("NFC", c)]
+    around = [*product(("", *_ALPHABET), ("", *_ALPHABET)), *collected("around a character")]
+    ids, offsets = encode([before + c + after for c in candidates for before, after in around])
+    lengths = iter(np.split(np.where(ids < 256, 1, 2), offsets[1:-1]))  # of tokens, in bytes
     classes: dict[Any, list[str]] = {}
-    for c in characters:
-        size = len(c.encode())
-        shape = tuple(_borders(next(answers), len(before.encode()), size) for before, _ in _AROUND)
+    for c in candidates:
+        shape = tuple(_borders(next(lengths), len(before.encode()), len(c.encode())) for before, _ in around)
         classes.setdefault(shape, []).append(c)
     first = [members[0] for members in classes.values()]
     return first + [members[-1] for members in classes.values() if len(members) > 1]

@@ -1,11 +1,9 @@
 """The proof that an engine gives the ids of the reference, made once for a tokenizer.
 
 1. Characters: the engine answers the questions of `characters`. Where it answers otherwise than the reference, the character is
-   guarded: documents with it are left to the reference. What the reference answers for well-known patterns comes with tokenmill,
-   as a digest; for others the reference is asked here.
+   guarded. What the reference answers for well-known patterns comes with tokenmill, as a digest; for others it is asked here.
 2. Splitting: every short string of representatives of the classes gives the ids of the reference.
-3. This tokenizer: every token of its vocabulary, and so every merge; repetitions; words made of tokens; its added tokens next to
-   each kind of character; and texts on which engines have gone wrong before.
+3. This tokenizer: the texts of `suite`, and every character beside tokens to which it matters.
 
 A difference in 2 or 3 refuses the engine. It runs in a process of its own, where it may crash or hang.
 """
@@ -35,7 +33,6 @@ from tokenmill.encoding.engines import ENGINES, engine_traits, engine_version
 from tokenmill.encoding.engines.base import Ids, flatten
 from tokenmill.encoding.engines.guarded import Ranges, describe, guards, mask_of, merged, outside
 from tokenmill.encoding.selection import characters, suite
-from tokenmill.encoding.selection.characters import is_moved
 from tokenmill.encoding.selection.examination import Encoded, Examined, differing
 from tokenmill.encoding.tokenizer_json import what_decides_ids
 from tokenmill.errors import TokenizerError
@@ -121,9 +118,14 @@ class _Examination:
     def __init__(self, definition: Definition, folder: Path, reference: Examined, engine: Examined) -> None:
         self._definition, self._reference, self._engine = definition, reference, engine
         self._traits = engine_traits(engine.engine)
-        self._own = folder / "own"
-        self._own.mkdir()
+        small = characters.question_definition(definition)
+        # What questions about characters are asked with, if not with the tokenizer itself.
+        self._small = small if small is not None and ENGINES[engine.engine].can_run(small) else None
+        self._own = self._questions = folder / "own"
         definition.save(self._own)
+        if self._small is not None:
+            self._questions = folder / "questions"
+            self._small.save(self._questions)
         self._texts = 0  # compared so far
 
     def result(self) -> tuple[Proof, bool]:
@@ -132,75 +134,52 @@ class _Examination:
         try:
             for examined in (self._reference, self._engine):
                 examined.ask(self._own, [])  # it loads the tokenizer meanwhile
-            own = suite.texts(self._definition)
-            self._reference_ids()
-            self._reference.ask(self._own, own)  # it takes the longest
+            texts = suite.texts(self._definition)
+            self._right_answer()
+            self._reference.ask(self._own, texts)  # it takes the longest
             self._answer()
             table, shipped = self._table()
-            self._ask(self._own, own)
-            self._compare(own, self._expected, self._answer(), table.guard)
+            self._ask(self._own, texts)
+            self._compare(texts, self._own_ids, self._answer(), table.guard)
             flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
             self._same(self._own, self._contests + flagged, table.guard)
         except _Refusal as refusal:
             return replace(proof, why=str(refusal), texts=self._texts), refusal.lasts
-        why = self._in_words(table.guard, shipped=shipped)
-        return replace(proof, agrees=True, why=why, guard=table.guard, texts=self._texts, shipped=shipped), True
-
-    def _in_words(self, guard: Ranges, *, shipped: bool) -> str:
         reference = f"{self._reference.engine} {engine_version(self._reference.engine)}"
         where = "with its answers that come with tokenmill" if shipped else "on this machine"
-        words = (
-            f"proved to give the ids of {reference}: the properties of {len(characters.trusted(guard)):,} characters compared"
-            f" {where}, and {self._texts:,} texts on this machine"
+        why = (
+            f"proved to give the ids of {reference}: the properties of {len(characters.trusted(table.guard)):,} characters"
+            f" compared {where}, and {self._texts:,} texts on this machine"
         )
-        found = outside(guard, characters.not_asked(knows_unicode=self._traits.knows_unicode))
-        return f"{words}; documents with {describe(found)} are left to {self._reference.engine}" if found else words
+        if found := outside(table.guard, characters.not_asked(knows_unicode=self._traits.knows_unicode)):
+            why += f"; documents with {describe(found)} are left to {self._reference.engine}"
+        return replace(proof, agrees=True, why=why, guard=table.guard, texts=self._texts, shipped=shipped), True
 
     # Characters and splitting.
-
-    @cached_property
-    def _small(self) -> Definition | None:
-        """The definition that questions about characters are asked with; None for the tokenizer's own."""
-        small = characters.question_definition(self._definition)
-        return small if small is not None and ENGINES[self._engine.engine].can_run(small) else None
-
-    @cached_property
-    def _questions(self) -> Path:
-        """Where that definition is saved."""
-        if self._small is None:
-            return self._own
-        folder = self._own.with_name("questions")
-        folder.mkdir()
-        self._small.save(folder)
-        return folder
 
     def _table(self) -> tuple[Table, bool]:
         """The table for this pattern and normalizer, and whether its answers came with tokenmill.
 
         The engine gives its answers on this machine once, whoever has asked the reference.
         """
-        if not characters.has_small_vocabulary(self._definition):
+        if self._small is None:
             return self._found_out(), False
         key = table_key(self._definition, self._engine.engine)
-        shipped, cached = _shipped_table(key), cached_table(key)
-        if cached is not None:
-            return cached, cached == shipped
-        holds = shipped is not None and _digest(map(self._engine_about, self._asked(shipped))) == shipped.digest
-        found = shipped if shipped is not None and holds else self._found_out()
-        if self._small is not None:
+        found, shipped = cached_table(key), _shipped_table(key)
+        if found is None:
+            holds = shipped is not None and _digest(self._engine_about(shipped)) == shipped.digest
+            found = shipped if shipped is not None and holds else self._found_out()
             write_cached(_table_path(key), asdict(found))
         return found, found == shipped
 
-    def _asked(self, table: Table) -> Iterator[list[str]]:
+    def _engine_about(self, table: Table) -> Iterator[Encoded]:
+        """The engine's answers about the characters and classes of a table."""
         marks = list(map(chr, np.flatnonzero(mask_of(table.marks)).tolist()))
         about = characters.questions(self._definition, characters.trusted(table.guard), marks)
-        yield [text for _, text in about]
-        yield characters.class_strings(table.members)
-
-    def _engine_about(self, texts: list[str]) -> Encoded:
-        self._ask(self._questions, texts)
-        _ = self._contests  # made while the engine is at work
-        return self._answer()
+        for texts in ([text for _, text in about], characters.class_strings(table.members)):
+            self._ask(self._questions, texts)
+            _ = self._contests  # made while the engine is at work
+            yield self._answer()
 
     @cached_property
     def _contests(self) -> list[str]:
@@ -208,7 +187,7 @@ class _Examination:
 
     def _found_out(self) -> Table:
         """Compare the engine's answers about every character with the reference's."""
-        _ = self._expected  # the reference is busy with it
+        _ = self._own_ids  # the reference is busy with them
         guard = characters.not_asked(knows_unicode=self._traits.knows_unicode)
         marks = self._marks(characters.trusted(guard)) if characters.normalizes(self._definition) else []
         answers: dict[str, Ids] = {}  # of the reference, by text
@@ -216,9 +195,9 @@ class _Examination:
         for _ in range(ROUNDS):
             asked = characters.questions(self._definition, characters.trusted(guard), marks)
             if new := [text for _, text in asked if text not in answers]:
-                (ids, offsets), differ = self._both(self._questions, new)
+                (ids, offsets), actual = self._both(self._questions, new)
                 answers.update(zip(new, np.split(ids, offsets[1:-1]), strict=True))
-                wrong.update(new[i] for i in differ)
+                wrong.update(new[i] for i in self._differing((ids, offsets), actual))
             unexplained = [question for question in asked if question[1] in wrong]
             if not unexplained:
                 break
@@ -226,10 +205,13 @@ class _Examination:
             marks = [mark for mark in marks if not guards(guard, mark)]
         else:
             raise _Refusal(f"differs from {self._reference.engine} on characters in a way that no guard covers")
-        members = tuple(self._members(characters.trusted(guard)))
+        if self._small is not None and characters.splits_bytes(self._small):
+            members = characters.representatives(characters.trusted(guard), self._reference_ids)
+        else:
+            members = [c for c in characters.collected("members without byte-level ids") if not guards(guard, c)]
         strings = self._same(self._questions, characters.class_strings(members), ())
         digest = _digest((flatten(answers[text] for _, text in asked), strings))
-        return Table(guard, _ranges(marks), members, digest)
+        return Table(guard, _ranges(marks), tuple(members), digest)
 
     def _to_guard(self, differ: list[characters.Question]) -> Ranges:
         """The characters that explain why answers differ: those that differ alone, or else all that the questions are about."""
@@ -237,7 +219,7 @@ class _Examination:
         context = characters.contexts(self._definition)
         single = [context.replace("¤", c) for c in suspects]
         # If none differs alone, they differ only together.
-        guilty = [suspects[i] for i in self._both(self._questions, single)[1]] or suspects
+        guilty = [suspects[i] for i in self._differing(*self._both(self._questions, single))] or suspects
         if plain := "".join(filter(str.isascii, guilty)):
             raise _Refusal(f"differs from {self._reference.engine} on the characters {plain[:20]!r}")
         if len(guilty) > MOST_GUARDED:
@@ -250,23 +232,12 @@ class _Examination:
         if self._small is not None:
             decoder = Decoder(self._small.json or "")
             later = [c for c in known if not c.isascii()]
-            for context in characters.MOVED_CONTEXTS:
+            for context, is_moved in characters.MOVED.items():
                 texts = [context.replace("¤", c) for c in later]
-                for ids, _ in (self._engine_about(texts), self._reference_ids(self._questions, texts)):
+                for ids, _ in self._both(self._questions, texts):
                     made = decoder.text(ids).split("x")  # with which each text ends
-                    found.update(
-                        c for c, asked, result in zip(later, texts, made, strict=False) if is_moved(asked, result)
-                    )
+                    found.update(c for c, result in zip(later, made, strict=False) if is_moved(result))
         return [c for c in known if c in found]
-
-    def _members(self, known: list[str]) -> list[str]:
-        """Representatives of the classes of characters."""
-        if self._small is None or not characters.splits_bytes(self._small):
-            return [c for c in characters.PLAIN_MEMBERS if c in known]
-        some = characters.candidates(known)
-        ids, offsets = self._reference_ids(self._questions, characters.shape_texts(some))
-        lengths = np.where(ids < 256, 1, 2)
-        return characters.representatives(some, np.split(lengths, offsets[1:-1]))
 
     # Asking and comparing.
 
@@ -287,15 +258,13 @@ class _Examination:
             raise _Refusal(f"cannot run it: {error}") from error
 
     @cached_property
-    def _expected(self) -> Encoded:
+    def _own_ids(self) -> Encoded:
         """The reference's ids of the texts for this tokenizer, for which it was asked first of all."""
-        return self._reference_ids()
+        return self._right_answer()
 
-    def _reference_ids(self, folder: Path | None = None, texts: list[str] | None = None) -> Encoded:
-        """The reference's ids of these texts, or without any of what it was asked for before."""
+    def _right_answer(self) -> Encoded:
+        """What the reference gave."""
         try:
-            if folder is not None and texts is not None:
-                self._reference.ask(folder, texts)
             return self._reference.answer()
         except Exception as error:
             raise TokenizerError(
@@ -303,25 +272,32 @@ class _Examination:
                 " time, memory or disk, try again later"
             ) from error
 
-    def _both(self, folder: Path, texts: list[str]) -> tuple[Encoded, list[int]]:
-        """The reference's ids, and the indices of the texts for which the engine gives others."""
+    def _reference_ids(self, texts: list[str]) -> Encoded:
+        self._reference.ask(self._questions, texts)
+        return self._right_answer()
+
+    def _both(self, folder: Path, texts: list[str]) -> tuple[Encoded, Encoded]:
+        """What the reference and the engine give."""
         self._ask(folder, texts)
-        expected = self._reference_ids(folder, texts)
-        self._texts += len(texts)
-        return expected, differing(expected, self._answer())
+        self._reference.ask(folder, texts)
+        return self._right_answer(), self._answer()
 
     def _same(self, folder: Path, texts: list[str], guard: Ranges) -> Encoded:
-        self._ask(folder, texts)
-        expected = self._reference_ids(folder, texts)
-        self._compare(texts, expected, self._answer(), guard)
+        """What the reference gives. A refusal if the engine gives anything else for a text that is not guarded."""
+        expected, actual = self._both(folder, texts)
+        self._compare(texts, expected, actual, guard)
         return expected
 
     def _compare(self, texts: list[str], expected: Encoded, actual: Encoded, guard: Ranges) -> None:
-        self._texts += len(texts)
-        differ = [i for i in differing(expected, actual) if not guards(guard, texts[i])]
+        differ = [i for i in self._differing(expected, actual) if not guards(guard, texts[i])]
         if differ:
             others = f", and on {len(differ) - 1:,} more of {len(texts):,} texts" if len(differ) > 1 else ""
             raise _Refusal(f"differs from {self._reference.engine} on {texts[differ[0]][:40]!r}{others}")
+
+    def _differing(self, expected: Encoded, actual: Encoded) -> list[int]:
+        """The indices of the texts for which the engine gives others ids."""
+        self._texts += len(expected[1]) - 1
+        return differing(expected, actual)
 
 
 def _ranges(some: Iterable[str]) -> Ranges:

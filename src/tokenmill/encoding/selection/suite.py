@@ -10,11 +10,10 @@ import random
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 
 from tokenmill.encoding.definition import Definition
-from tokenmill.encoding.selection.characters import normalizes
+from tokenmill.encoding.selection.characters import collected, normalizes
 from tokenmill.encoding.tokenizer_json import texts_of
 
 VERSION = 1  # of these texts: a proof holds for the version it was made with
@@ -26,17 +25,13 @@ _LENGTHS = (2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 127, 128, 129, 257)
 def texts(definition: Definition, every: int = 1) -> list[str]:
     """All texts but `contests`. With `every`, only each `every`-th token of the vocabulary, for slow references."""
     vocabulary = definition.vocabulary[::every]
-    found = [*_collected("samples"), *_runs(), *_characters_in_context(), *_specials(definition)]
+    found = [*collected("samples"), *_runs(), *_characters_in_context(), *_specials(definition)]
     if every > 1:
         return list(dict.fromkeys(found + vocabulary))
-    found += [*_in_lines(vocabulary), *_made_of(vocabulary), *added_tokens_in_context(definition), *_long()]
+    text = " ".join(filter(str.isascii, collected("samples")))  # may not be guarded
+    long = [(text * (size // len(text) + 1))[:size] for size in (70_000, 140_000)]
+    found += [*_in_lines(vocabulary), *_made_of(vocabulary), *_added_tokens_in_context(definition), *long]
     return list(dict.fromkeys(found))
-
-
-@cache
-def _collected(kind: str) -> list[str]:
-    found: list[str] = json.loads(files("tokenmill").joinpath("data", "texts.json").read_text("utf-8"))[kind]
-    return found
 
 
 def _in_lines(words: Sequence[str]) -> list[str]:
@@ -49,7 +44,7 @@ def _in_lines(words: Sequence[str]) -> list[str]:
 
 def _runs() -> Iterator[str]:
     """Repetitions, some very long."""
-    for unit in _collected("repeated"):
+    for unit in collected("repeated"):
         yield from (unit * count for count in _LENGTHS)
         yield f"x{unit * 20}y {unit * 21} z"
     yield from (unit * 5000 for unit in ("a", " ", "\n", "0", "中", "👍", "=", "ab ", "\t"))
@@ -85,21 +80,11 @@ def contests(definition: Definition) -> list[str]:
     return _in_lines(words) + ["\n" + word for word in words if not word.isalnum()]
 
 
-def _long() -> Iterator[str]:
-    """Documents of some hundred kilobytes, without characters that may be guarded."""
-    text = " ".join(filter(str.isascii, _collected("samples")))
-    yield from ((text * (size // len(text) + 1))[:size] for size in (70_000, 140_000))
-
-
-@cache
-def _characters_in_context() -> list[str]:
+def _characters_in_context() -> Iterator[str]:
     """About twelve characters of each category, in several contexts."""
-    found = []
     for _, characters in sorted(_by_category().items()):
         for c in characters[:: max(1, len(characters) // 12)]:
-            found += [c, f" {c}", f"a{c}b {c} {c}{c}\n{c}", f"1{c}2", f"'{c}s", f"{c}\n\n{c}", f"  {c}"]
-            found += [f"{c}'s {c}'M x{c}'ll '{c} {c}' '{c}'", f"{c}12{c}345{c} .{c} {c}.\n{c}!\r\n", f"A{c}a B{c}B{c}c"]
-    return found
+            yield from (context.replace("¤", c) for context in collected("contexts of a character"))
 
 
 @cache
@@ -113,7 +98,7 @@ def _by_category() -> dict[str, list[str]]:
     return found
 
 
-def added_tokens_in_context(definition: Definition) -> list[str]:
+def _added_tokens_in_context(definition: Definition) -> list[str]:
     """Added tokens next to characters of each category and next to each other, by the flags that decide whether one is found.
 
     Of tokens with the same flags a few stand for all.
@@ -150,7 +135,7 @@ def _by_flags(definition: Definition) -> dict[tuple[bool, ...], list[str]]:
 def _specials(definition: Definition) -> Iterator[str]:
     """Names of special tokens: this tokenizer's, and those of other models, which are ordinary text here."""
     own = [token["content"] for token in definition.added]
-    for token in (*own[:600], *_collected("special names")):
+    for token in (*own[:600], *collected("special names")):
         half = len(token) // 2
         yield from (token, f"a {token} b", f"a{token}{token}b", f"\n{token}\n", token[:-1], token[1:], f" {token}")
         yield from (f"{token} ", f"x  {token}  y", token.upper(), token.lower(), f"{token[:half]} {token[half:]}")
