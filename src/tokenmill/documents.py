@@ -82,15 +82,20 @@ def row_of(document: int, skips: Iterable[Sequence[Any]]) -> int:
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:
-    """Strings as an Arrow array. Made from buffers, since pa.array imports pandas if it is installed."""
+    """Strings as an Arrow array."""
     import numpy as np
-    import pyarrow as pa
 
     parts = [text.encode() for text in texts]
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))]
-    return pa.Array.from_buffers(pa.large_string(), len(parts), buffers)
+    return text_values(offsets, b"".join(parts))
+
+
+def text_values(offsets: Any, data: Any) -> pa.LargeStringArray:
+    """UTF-8 as an Arrow array. Made from buffers, since pa.array imports pandas if it is installed."""
+    import pyarrow as pa
+
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def text_offsets(values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
@@ -98,6 +103,14 @@ def text_offsets(values: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     import numpy as np
 
     return np.frombuffer(values.buffers()[1], np.int64, count=len(values) + 1, offset=8 * values.offset)
+
+
+def flat_text(values: pa.LargeStringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of all values, which are not copied, and where in them each starts and the last one ends."""
+    import numpy as np
+
+    bounds = text_offsets(values)
+    return np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 def text_bytes(values: pa.LargeStringArray) -> int:

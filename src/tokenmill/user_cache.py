@@ -23,6 +23,11 @@ def cache_folder() -> Path:
         return Path(os.devnull) / "no-home-folder"  # nothing can be written below it, so nothing is cached
 
 
+def keyed_path(kind: str, key: str) -> Path:
+    """Where a value of this kind is kept that holds for a key of any length."""
+    return cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
 def read_cached(path: Path) -> dict[str, Any] | None:
     """Return what `write_cached` wrote, or None if the file is missing or its checksum does not match."""
     try:

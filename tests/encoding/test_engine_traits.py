@@ -13,7 +13,7 @@ from tokenmill.encoding.engines import ENGINES, EngineTraits, engine_traits
 
 def test_only_python_tokenizers_are_slow():
     assert [name for name in ENGINES if engine_traits(name).is_slow] == ["python"]
-    assert engine_traits("live") == EngineTraits(is_slow=True, processes=0)
+    assert engine_traits("live") == EngineTraits(is_slow=True, in_process_only=True)
     assert engine_traits("live").in_process_only
     assert not any(engine_traits(name).in_process_only for name in ENGINES)
 

@@ -4,15 +4,12 @@ In two families of tokenizers every token has bytes of its own, so that a docume
 
 - Byte-level ones (GPT-2, Qwen, Llama 3), whose vocabulary spells bytes in an alphabet of 256 printable characters.
 - SentencePiece-style ones (Llama 2, Gemma, T5), where a mark, "▁", stands for a space and <0x0A> for a byte. If they put
-  a mark before the first word of a document, its space is removed from the first token of the document only. In any other
-  place the mark is a space. So after a `bos`, or after a special token inside a text, the space stays, as in
-  `tokenizers`.
+  a mark before the first word of a document, its space is removed from the first token of the document only, as in `tokenizers`.
 
 In all others (WordPiece, WordLevel, other decoders) the text of a token depends on its neighbours. Then the result is
 what `tokenizers` returns for the range, and ranges need not concatenate to the whole.
 
-What an encoder discarded cannot be restored: what a normalizer changed, white space around added tokens that strip it, and
-a space that a tokenizer adds before a text and that cannot be distinguished from one in the text.
+What an encoder discarded cannot be restored: what a normalizer changed, and white space that added tokens strip.
 """
 
 from __future__ import annotations
@@ -32,28 +29,27 @@ from tokenmill.errors import TokenizerError, UsageError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
 
-# Ids per gather. The index of a gather takes 8 bytes per byte of text, so this limits memory to a few MB and stays in the
-# processor's cache: several times faster than one gather over ten million ids.
+# Ids per gather, whose index takes 8 bytes per byte of text: it stays in the processor's cache.
 _IDS_PER_GATHER = 1 << 16
 _METASPACES = ("Metaspace", "MetaspaceNormalizer")  # the second is written by `tokenizers` 1.0
 
 
 class Decoder:
-    """Turns ids into bytes and text, given the text of a tokenizer.json.
+    """Turns ids into bytes and text, given the text of a tokenizer.json. To construct one takes 0.3 s for 150,000 tokens.
 
-    To construct one takes about 0.3 s and a few MB for 150,000 tokens. After that, a document costs a few gathers.
     `exact` says whether each token has bytes of its own, so that the ranges of a document concatenate to the whole.
     """
 
     def __init__(self, tokenizer_json: str) -> None:
         self._json = tokenizer_json
         contents, self._marked, self.exact = _token_bytes(tokenizer_json)
-        ordered = [contents.get(i) for i in range(max(contents, default=-1) + 1)]
-        self._is_hole = np.array([content is None for content in ordered], bool)  # ids that no token has
+        every_id = range(max(contents, default=-1) + 1)
+        self._is_hole = np.array([i not in contents for i in every_id], bool)  # ids that no token has
         self._has_holes = bool(self._is_hole.any())
         # All contents concatenated: that of token i are the lengths[i] bytes from offsets[i].
-        self._data = np.frombuffer(b"".join(content or b"" for content in ordered), np.uint8)
-        self._lengths = np.array([len(content or b"") for content in ordered], np.int64)
+        ordered = [contents.get(i, b"") for i in every_id]
+        self._data = np.frombuffer(b"".join(ordered), np.uint8)
+        self._lengths = np.array([*map(len, ordered)], np.int64)
         self._offsets = np.cumsum(self._lengths) - self._lengths
 
     def bytes(self, ids: Ids, start: int = 0, stop: int | None = None) -> builtins.bytes:

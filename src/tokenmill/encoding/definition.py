@@ -14,19 +14,12 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from tokenmill.display import fields_in_one_line
-from tokenmill.encoding.tokenizer_json import (
-    added_token,
-    byte_alphabet,
-    effective,
-    texts_of,
-    tokens_of,
-    what_decides_ids,
-    without_specials,
-)
+from tokenmill.encoding.tokenizer_json import effective, texts_of, tokens_of, what_decides_ids, without_specials
 from tokenmill.errors import TokenizerError
 from tokenmill.io import disk
 
@@ -183,13 +176,4 @@ def _read_own(path: Path) -> dict[str, Any]:
 @cache
 def bytes_definition() -> Definition:
     """The tokenizer "bytes": ids 0 to 255 are the bytes of the UTF-8 text, followed by three special tokens."""
-    alphabet = byte_alphabet()
-    names = ("<|endoftext|>", "<|startoftext|>", "<|pad|>")
-    body = {
-        "version": "1.0",
-        "added_tokens": [added_token(256 + i, name, special=True) for i, name in enumerate(names)],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-        "model": {"type": "BPE", "vocab": {alphabet[i]: i for i in range(256)}, "merges": []},
-    }
-    return Definition(effective("bytes", json.dumps(body).encode()))
+    return Definition(effective("bytes", files("tokenmill").joinpath("data", "bytes_tokenizer.json").read_bytes()))

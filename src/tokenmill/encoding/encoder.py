@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.documents import Tokens, text_offsets
+from tokenmill.documents import Tokens, flat_text, text_values
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import check_shape, make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, documents_at
 from tokenmill.encoding.engines.guarded import guarded
 from tokenmill.encoding.safe_split import Rule, cached_rules, last_cut
 from tokenmill.encoding.tokenizer_json import only_added_tokens, produced_names
@@ -173,7 +173,6 @@ class LongDocument:
         return self._encode(text, first, is_last=False)
 
     def finish(self) -> npt.NDArray[np.unsignedinteger]:
-        """The remaining ids."""
         return self._encode(self._pending, len(self._pending), is_last=True)
 
     def _encode(self, text: bytes, end: int, *, is_last: bool) -> npt.NDArray[np.unsignedinteger]:
@@ -208,25 +207,21 @@ class _SpecialIds:
         self._is_special, self._is_produced = np.zeros((2, size), bool)
         self._is_special[list(encoder.special_ids)] = True
         self._is_produced[list(encoder.produced_ids)] = True
-        self._has_produced, self._definition = bool(encoder.produced_ids), encoder.definition
+        self._definition = encoder.definition
 
     def find(self, values: pa.LargeStringArray, encoded: Encoded) -> Offsets:
         ids, offsets, largest = encoded
         if not len(ids) or (largest < self._high and (self._low < 0 or int(ids.min()) > self._low)):
             return np.empty(0, np.int64)
-        found = _documents_with(self._is_special, ids, offsets)
-        if not self._has_produced:
+        found = documents_at(np.flatnonzero(self._is_special[ids]), offsets)
+        if not self._is_produced.any():
             return found
-        maybe = np.setdiff1d(_documents_with(self._is_produced, ids, offsets), found)
+        maybe = np.setdiff1d(documents_at(np.flatnonzero(self._is_produced[ids]), offsets), found)
         return np.union1d(found, self._named.among(maybe, values, encoded)) if len(maybe) else found
 
     @cached_property
     def _named(self) -> _ProducedNames:
         return _ProducedNames(self._definition)
-
-
-def _documents_with(is_wanted: npt.NDArray[np.bool_], ids: Ids, offsets: Offsets) -> Offsets:
-    return distinct(np.searchsorted(offsets, np.flatnonzero(is_wanted[ids]), "right") - 1)
 
 
 class _ProducedNames:
@@ -244,7 +239,7 @@ class _ProducedNames:
         if self._search is not None:
             documents = np.intersect1d(documents, self._search.find(values, encoded))
         ids, offsets = self._matcher.encode(values.take(documents))
-        return documents[_documents_with(self._is_produced, ids, offsets)]
+        return documents[documents_at(np.flatnonzero(self._is_produced[ids]), offsets)]
 
 
 class _SpecialNames:
@@ -257,11 +252,10 @@ class _SpecialNames:
         self._pattern = re.compile(b"|".join(map(re.escape, encoded)) or rb"(?!)")
 
     def find(self, values: pa.LargeStringArray, _: Encoded) -> Offsets:
-        bounds = text_offsets(values)
-        raw = memoryview(values.buffers()[2] or b"")[int(bounds[0]) : int(bounds[-1])].tobytes()
+        data, bounds = flat_text(values)
+        raw, at = data.tobytes(), 0
         documents: list[int] = []
         if any(start in raw for start in self._starts):
-            bounds, at = bounds - bounds[0], 0
             while match := self._pattern.search(raw, at):
                 document = int(np.searchsorted(bounds, match.start(), "right")) - 1
                 at = int(bounds[document + 1])
@@ -272,10 +266,7 @@ class _SpecialNames:
 
 
 def _one_document(data: bytes) -> pa.LargeStringArray:
-    import pyarrow as pa
-
-    offsets = np.array([0, len(data)], np.int64)
-    return pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
+    return text_values(np.array([0, len(data)], np.int64), data)
 
 
 def id_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -23,13 +23,8 @@ _loaded_by: int | None = None  # the process, if any has loaded a tokenizer of 1
 # What versions below 1.0 write and files may leave out, by the type of the model and of the pre-tokenizer.
 _MODELS: dict[str, dict[str, Any]] = {
     "BPE": {
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
+        **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
+        **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
     },
     "Unigram": {"unk_id": None, "byte_fallback": False},
 }
@@ -38,7 +33,6 @@ _STEPS: dict[str, dict[str, Any]] = {
     "Metaspace": {"prepend_scheme": "always", "split": True},
     "Punctuation": {"behavior": "Isolated"},
 }
-_NOT_WRITTEN = ("add_prefix_space", "str_rep")  # of Metaspace
 
 
 class HfTokenizer:
@@ -90,7 +84,12 @@ def _canonical(parsed: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]
 
     Both assign ids to the added tokens as they load them, and may change the last digit of a score.
     """
-    model = _model(parsed["model"])
+    given = parsed["model"]
+    kind = given.get("type") or _kind(given)
+    model = {"type": kind, **_MODELS.get(kind, {}), **{key: value for key, value in given.items() if value is not None}}
+    if "merges" in given:
+        lines = (pair for pair in given["merges"] if not str(pair).startswith("#version"))
+        model["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in lines]
     if isinstance(model["vocab"], list):
         model["vocab"] = loaded["model"]["vocab"]
     return {
@@ -109,18 +108,8 @@ def _steps(step: dict[str, Any] | None, left_out: dict[str, dict[str, Any]]) -> 
     for key in ("normalizers", "pretokenizers"):
         if step["type"] == "Sequence" and key in step:
             return {"type": "Sequence", key: [_steps(part, left_out) for part in step[key]]}
-    dropped = _NOT_WRITTEN if step["type"] == "Metaspace" else ()
+    dropped = ("add_prefix_space", "str_rep") if step["type"] == "Metaspace" else ()
     return {**left_out.get(step["type"], {}), **{key: value for key, value in step.items() if key not in dropped}}
-
-
-def _model(model: dict[str, Any]) -> dict[str, Any]:
-    kind = model.get("type") or _kind(model)
-    given = {key: value for key, value in model.items() if value is not None}
-    result = {"type": kind, **_MODELS.get(kind, {}), **given}
-    if "merges" in model:
-        lines = (pair for pair in model["merges"] if not str(pair).startswith("#version"))
-        result["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in lines]
-    return result
 
 
 def _kind(model: dict[str, Any]) -> str:

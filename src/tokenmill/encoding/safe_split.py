@@ -1,7 +1,6 @@
 """Where a document can be split so that its parts encode to exactly the ids of the whole.
 
-A document too large for one call is split at a place that matches a rule: two characters before the split and two after
-it. A rule is used only if it is proved for the tokenizer:
+A rule is two characters before a split and two after it. It is used only if it is proved for the tokenizer:
 
 1. No token of the vocabulary spans the split: none has a letter followed by what the white space is turned into, or the
    pre-tokenizer splits there. So no merge, and no piece of a Unigram lattice, crosses it.
@@ -10,14 +9,12 @@ it. A rule is used only if it is proved for the tokenizer:
    the parts gives the encoding of the whole.
 3. No added token contains a split, or strips the white space at one.
 
-Each rule splits before a single white space between letters, which is frequent in prose and code. Tokenizers that put a
-mark before every document (the "▁" of Llama 2) need the space at the split removed from the second part, since the mark
-stands for it. That is a rule with `drop`, proved in the same way.
+Each rule splits before a single white space between letters. Tokenizers that put a mark before every document (the "▁" of
+Llama 2) need the space at the split removed from the second part, since the mark stands for it: a rule with `drop`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from itertools import chain, pairwise, product
@@ -26,7 +23,7 @@ from typing import Any, NamedTuple
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.encoding.tokenizer_json import byte_alphabet, steps_before_model, tokens_of
-from tokenmill.user_cache import cache_folder, read_cached, write_cached
+from tokenmill.user_cache import keyed_path, read_cached, write_cached
 
 VERSION = 1  # of what is proved: rules in the cache hold for the version they were proved with
 _ALPHABET = ("a", "Z", "7", " ", "\n", "\r", "\t", ".", "'", "_", "中", "é", "\u0301", "👍")
@@ -52,9 +49,8 @@ class Rule(NamedTuple):
 
 
 def cached_rules(tokenizer_json: str) -> list[Rule]:
-    """The rules proved for a tokenizer.json. To prove them takes a second and much memory, so they are cached."""
-    key = hashlib.sha256(f"{VERSION} {installed_version('tokenizers')} {tokenizer_json}".encode()).hexdigest()[:32]
-    path = cache_folder() / "splits" / f"{key}.json"
+    """The rules proved for a tokenizer.json. To prove them takes a second and much memory, so they are kept."""
+    path = keyed_path("splits", f"{VERSION} {installed_version('tokenizers')} {tokenizer_json}")
     cached = read_cached(path)
     if cached is not None:
         return [Rule(*rule) for rule in cached["rules"]]

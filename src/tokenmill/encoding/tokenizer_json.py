@@ -134,10 +134,9 @@ def _byte_tokens(model: dict[str, Any]) -> set[str]:
 def without_specials(body: str) -> str:
     """The same tokenizer, except that the names of special tokens in a text are ordinary text.
 
-    Special tokens are removed from the added tokens. Those that are also in the model's vocabulary keep their ids under
-    names that no text contains, because a model that looks up whole words would find them there. Merges from or to one
-    of them are removed. What the model produces for unknown text, it still does. Added tokens that are not special keep
-    their ids.
+    Special tokens are removed from the added tokens, and merges from or to one of them. Those that are also in the model's
+    vocabulary keep their ids under names that no text contains, because a model that looks up whole words would find them
+    there. What the model produces for unknown text, it still does.
     """
     parsed = json.loads(body)
     model, special = parsed["model"], set(special_names(parsed, "text"))

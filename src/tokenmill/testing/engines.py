@@ -92,7 +92,6 @@ class EngineContract:
         assert isinstance(case.engine.traits, EngineTraits)
         assert case.engine.traits.device in ("cpu", "cuda")
         assert case.engine.traits.best_batch_bytes > 0
-        assert case.engine.traits.processes is None or case.engine.traits.processes >= 0
 
     def test_ids_are_those_of_the_reference(self, case: EngineCase) -> None:
         for text, ids, expected in zip(case.texts, case.encode(case.texts), case.expected, strict=True):

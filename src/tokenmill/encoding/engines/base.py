@@ -29,17 +29,12 @@ class EngineTraits:
     """What a build has to know about an engine."""
 
     device: Literal["cpu", "cuda"] = "cpu"  # where it computes
-    # How many worker processes may run it at once; None: one per core; 0: it exists only in the process that created it.
-    processes: int | None = None
+    in_process_only: bool = False  # it exists only in the process that created it, and cannot run in workers
     best_batch_bytes: int = 2 << 20  # how much text to pass to `encode` at once
     # Written in Python, well below 1 MB/s, and its own reference: a build uses small shards and every core.
     is_slow: bool = False
     can_fork: bool = True  # a process that has loaded it may be forked: it has no threads, and no CUDA in its process
     knows_unicode: bool = True  # its ids depend on properties of characters, and so on a version of Unicode
-
-    @property
-    def in_process_only(self) -> bool:
-        return self.processes == 0
 
 
 class Engine(ABC):
@@ -104,7 +99,7 @@ def flatten(documents: Iterable[list[int] | Ids]) -> tuple[Ids, Offsets]:
 
 
 def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, Offsets]) -> tuple[Ids, Offsets]:
-    """The result for documents of which two engines have encoded a part each, in their order."""
+    """The result for documents of which two engines have encoded a part each."""
     lengths = np.empty(len(is_second), np.int64)
     lengths[~is_second], lengths[is_second] = np.diff(first[1]), np.diff(second[1])
     offsets = offsets_of(lengths)
@@ -114,7 +109,7 @@ def interleaved(is_second: Any, first: tuple[Ids, Offsets], second: tuple[Ids, O
     return ids, offsets
 
 
-def distinct(indices: Offsets) -> Offsets:
-    """The indices sorted, each once. np.unique does the same, and imports masked arrays for it."""
-    ordered: Offsets = np.sort(indices)
-    return ordered[np.diff(ordered, prepend=-1) > 0]
+def documents_at(positions: Offsets, offsets: Offsets) -> Offsets:
+    """The documents in which these positions are, each once. np.unique would do that, and imports masked arrays for it."""
+    documents = np.sort(np.searchsorted(offsets, positions, "right") - 1)
+    return documents[np.diff(documents, prepend=-1) > 0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.documents import text_offsets
+from tokenmill.documents import flat_text, text_offsets
 from tokenmill.encoding.definition import Definition, bytes_definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets
 
@@ -61,9 +61,7 @@ class BytesEngine(Engine):
         return len(definition.json or "") < 1 << 16 and definition.json == bytes_definition().json
 
     def encode(self, values: pa.LargeStringArray) -> tuple[Ids, Offsets]:
-        offsets = text_offsets(values)
-        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-        offsets = offsets - offsets[0]
+        data, offsets = flat_text(values)
         ids, raw = data.astype(np.uint32), data.tobytes()
         if b"<|" not in raw:
             return ids, offsets

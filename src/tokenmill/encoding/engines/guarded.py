@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.documents import text_offsets
+from tokenmill.documents import flat_text
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_traits, make_engine
-from tokenmill.encoding.engines.base import Engine, Ids, Offsets, distinct, interleaved
+from tokenmill.encoding.engines.base import Engine, Ids, Offsets, documents_at, interleaved
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +122,7 @@ class GuardedEngine(Engine):
         This looks at every byte of the corpus, so it must cost next to nothing: text that is mostly ASCII is passed over in
         one comparison, most other scripts by their first byte, and of what is left the first two bytes are usually enough.
         """
-        bounds = text_offsets(values)
-        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
+        data, offsets = flat_text(values)
         found = [np.empty(0, np.int64)]
         for start in range(0, len(data), CHUNK):
             chunk = data[start : start + CHUNK]
@@ -133,7 +132,7 @@ class GuardedEngine(Engine):
             at += start
             at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1, mode="clip"))]
             found.append(at[self._is_guarded[_code_points(data, at)]])
-        return distinct(np.searchsorted(bounds - bounds[0], np.concatenate(found), "right") - 1)
+        return documents_at(np.concatenate(found), offsets)
 
 
 def _first_two_bytes(mask: Mask) -> Mask:

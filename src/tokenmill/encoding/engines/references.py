@@ -128,7 +128,7 @@ class LiveEngine(PythonEngine):
     """A slow tokenizer object of the user's. Used where no equal copy can be loaded from its files."""
 
     name = "live"
-    traits = EngineTraits(is_slow=True, processes=0)
+    traits = EngineTraits(is_slow=True, in_process_only=True)
 
 
 def _load_slow(definition: Definition) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.child_process import Child, Message, claim_process, serve
-from tokenmill.documents import text_array, text_bytes, text_offsets
+from tokenmill.documents import text_array, text_bytes, text_offsets, text_values
 from tokenmill.encoding.definition import load_definition
 from tokenmill.encoding.engines import check_shape, make_engine
 from tokenmill.encoding.engines.base import Engine, Ids, Offsets, offsets_of
@@ -68,11 +68,8 @@ def differing(expected: Encoded, actual: Encoded) -> list[int]:
 
 
 def _answer(request: Message) -> Message:
-    import pyarrow as pa
-
-    text, offsets = request.data
-    offsets = np.frombuffer(offsets, np.int64)
-    values = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    offsets = np.frombuffer(request.data[1], np.int64)
+    values = text_values(offsets, request.data[0])
     engine = _engine(**request.body["loads"])
     ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
     cpu, wall = time.process_time(), time.perf_counter()

@@ -36,7 +36,7 @@ from tokenmill.encoding.selection import characters, suite
 from tokenmill.encoding.selection.examination import Encoded, Examined, differing
 from tokenmill.encoding.tokenizer_json import what_decides_ids
 from tokenmill.errors import TokenizerError
-from tokenmill.user_cache import cache_folder, read_cached, write_cached
+from tokenmill.user_cache import keyed_path, read_cached, write_cached
 
 TABLES = "characters.json"
 MOST_GUARDED = 20_000  # characters for which an engine may be wrong; one that is wrong for ASCII is refused
@@ -140,9 +140,10 @@ class _Examination:
             self._answer()
             table, shipped = self._table()
             self._ask(self._own, texts)
-            self._compare(texts, self._own_ids, self._answer(), table.guard)
+            contests = suite.contests(self._definition)  # made while both are at work
             flagged = suite.flag_texts(self._definition, characters.trusted(table.guard))
-            self._same(self._own, self._contests + flagged, table.guard)
+            self._compare(texts, self._own_ids, self._answer(), table.guard)
+            self._same(self._own, contests + flagged, table.guard)
         except _Refusal as refusal:
             return replace(proof, why=str(refusal), texts=self._texts), refusal.lasts
         reference = f"{self._reference.engine} {engine_version(self._reference.engine)}"
@@ -178,12 +179,7 @@ class _Examination:
         about = characters.questions(self._definition, characters.trusted(table.guard), marks)
         for texts in ([text for _, text in about], characters.class_strings(table.members)):
             self._ask(self._questions, texts)
-            _ = self._contests  # made while the engine is at work
             yield self._answer()
-
-    @cached_property
-    def _contests(self) -> list[str]:
-        return suite.contests(self._definition)
 
     def _found_out(self) -> Table:
         """Compare the engine's answers about every character with the reference's."""
@@ -315,26 +311,22 @@ def _versions(reference: str, engine: str) -> str:
     return f"{engine} {engine_version(engine)}, {reference} {engine_version(reference)}, {characters.VERSION}.{suite.VERSION}"
 
 
-def _hash(of: str) -> str:
-    return hashlib.sha256(of.encode()).hexdigest()[:32]
-
-
 def _proof_path(definition: Definition, engine: str) -> Path:
     """A proof holds for these versions of everything involved."""
     others = f"{engine_version('bytes')}, {unicodedata.unidata_version}"
-    key = _hash(f"{definition.fingerprint} {_versions(definition.reference, engine)}, {others}")
-    return cache_folder() / "proofs" / f"{key}.json"
+    return keyed_path("proofs", f"{definition.fingerprint} {_versions(definition.reference, engine)}, {others}")
 
 
 def table_key(definition: Definition, engine: str) -> str:
     """What a table holds for: pattern, normalizer and settings of the model; and versions."""
     pattern = definition.files.get(REST_FILE, b"{}") if definition.reference == "tiktoken" else b"{}"
     decides = [what_decides_ids(json.dumps(definition.settings)), json.loads(pattern).get("pattern")]
-    return f"{_hash(json.dumps(decides, sort_keys=True))} {_versions(definition.reference, engine)}"
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+    return f"{digest} {_versions(definition.reference, engine)}"
 
 
 def _table_path(key: str) -> Path:
-    return cache_folder() / "characters" / f"{_hash(f'{key} {unicodedata.unidata_version}')}.json"
+    return keyed_path("characters", f"{key} {unicodedata.unidata_version}")
 
 
 def cached_table(key: str) -> Table | None:
