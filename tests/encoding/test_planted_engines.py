@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from planted_engines import Plant, Planted, definition_of, ids_of, plants, site
 
+from tokenmill.encoding.engines.cpu import TokenizersEngine
 from tokenmill.encoding.engines.guarded import guards
-from tokenmill.encoding.engines.references import TokenizersEngine
 from tokenmill.encoding.selection.proof import prove
 
 COUNT = 100  # of a seed

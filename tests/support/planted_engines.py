@@ -35,8 +35,7 @@ import tokenmill
 from tokenmill.encoding.conversion.tiktoken_patterns import KNOWN_SPELLINGS, O200K, QWEN
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Ids, Offsets, flatten
-from tokenmill.encoding.engines.fast import GigatokenEngine
-from tokenmill.encoding.engines.references import TokenizersEngine
+from tokenmill.encoding.engines.cpu import GigatokenEngine, TokenizersEngine
 from tokenmill.encoding.gpu.patterns import _DEEPSEEK3_REGEXES
 from tokenmill.encoding.tokenizer_json import added_token, byte_alphabet, byte_level_bytes, steps, without_specials
 

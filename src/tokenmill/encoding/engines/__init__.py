@@ -10,8 +10,9 @@ import numpy as np
 
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines.base import Engine, EngineTraits, Ids, Offsets, ReferenceEngine
-from tokenmill.encoding.engines.fast import BytesEngine, GigatokenEngine
-from tokenmill.encoding.engines.references import (
+from tokenmill.encoding.engines.cpu import (
+    BytesEngine,
+    GigatokenEngine,
     LiveEngine,
     PythonEngine,
     SentencePieceEngine,
@@ -22,11 +23,9 @@ from tokenmill.encoding.gpu.engine import CUPY, GpuEngine
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.errors import EncodingError
 
-_REFERENCES = (TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine)
 # Engines that may be chosen by name.
-ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine for engine in (GigatokenEngine, *_REFERENCES, BytesEngine, GpuEngine)
-}
+_NAMED = (GigatokenEngine, TokenizersEngine, TiktokenEngine, SentencePieceEngine, PythonEngine, BytesEngine, GpuEngine)
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in _NAMED}
 _ALL: dict[str, type[Engine]] = {**ENGINES, LiveEngine.name: LiveEngine}
 
 

@@ -47,7 +47,7 @@ class GpuEngine(Engine):
     traits = EngineTraits(device="cuda", best_batch_bytes=USUAL_ROOM, knows_unicode=False)
 
     def __init__(self, definition: Definition) -> None:
-        from tokenmill.encoding.engines.references import TokenizersEngine
+        from tokenmill.encoding.engines.cpu import TokenizersEngine
 
         self._tokenizer_json = definition.engine_json
         self._make_reference: Callable[[], Engine] = lambda: TokenizersEngine(definition)

@@ -14,9 +14,8 @@ from typing import Any
 from tokenmill.display import fields_in_one_line
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.engines import engine_version, runners
-from tokenmill.encoding.engines.fast import BytesEngine
+from tokenmill.encoding.engines.cpu import BytesEngine, LiveEngine, PythonEngine
 from tokenmill.encoding.engines.guarded import Ranges
-from tokenmill.encoding.engines.references import LiveEngine, PythonEngine
 from tokenmill.encoding.gpu.engine import GpuEngine, gpu_wins
 from tokenmill.encoding.selection.proof import Proof, prove, remembered
 from tokenmill.encoding.selection.suite import texts as suite_texts
