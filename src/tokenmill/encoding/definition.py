@@ -3,9 +3,6 @@
 Most tokenizers are a tokenizer.json, and the library `tokenizers` decides what its ids are. A tiktoken encoding, a
 SentencePiece model and a slow Python tokenizer have files of their own, and their own library decides: it is the
 `reference`. Their tokenizer.json is used only with engines that are proved to give the reference's ids.
-
-A tokenizer.json is reduced to its effective part: truncation, padding, dropout and the post-processor are removed. The ids
-around a document are `bos` and `eos`, which the user chooses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """tiktoken's tokenizers: ranks, a pattern and special tokens; and their conversion to a tokenizer.json.
 
-A rank file lists tokens and their ranks, nothing else. The pattern that splits text and the special tokens are code in
-tiktoken. For a file they come from its content (well-known files), from a `tiktoken.json` beside it, or from a
-`tiktoken.Encoding`.
+A rank file lists tokens and their ranks, nothing else. For a file, the pattern that splits text and the special tokens come from
+its content (well-known files) or from a `tiktoken.json` beside it.
 
 Why the conversion is exact where the patterns agree: tiktoken repeatedly joins the leftmost pair of neighbours whose
 joint token has the lowest rank. Whatever surrounds a token, the joins inside it happen in the same order as when it

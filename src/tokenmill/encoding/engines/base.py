@@ -1,8 +1,7 @@
 """The contract of an engine: from an Arrow array of documents to one flat array of ids.
 
-An engine is constructed from a `Definition`. It treats special tokens in the text as the definition says and adds nothing
-around the documents. Only the reference engine of a tokenizer is trusted; every other one has to be proved first, see
-`tokenmill.encoding.selection`. `tokenmill.testing.engines` has the conformance tests for new engines.
+It treats special tokens in the text as its `Definition` says and adds nothing around the documents. Only the reference of a
+tokenizer is trusted; every other engine has to be proved. `tokenmill.testing.engines` has the conformance tests for new ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A fast engine that is used for all documents except those with certain characters, which the reference encodes.
 
-Fast engines and references may be built with different versions of Unicode. `selection.proof` finds out which characters are
-guarded; this module applies a guard.
+Fast engines and references may be built with different versions of Unicode. `selection.proof` finds out which are guarded.
 """
 
 from __future__ import annotations
