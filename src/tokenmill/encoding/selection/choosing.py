@@ -1,7 +1,7 @@
 """Engine selection: the reference, or the fast engine where it is proved to give the same ids.
 
-A proof takes about a second, once for a tokenizer; text that the reference encodes in less time is left to the reference. A GPU is
-used if it is asked for, or if `tokenmill bench` found on this machine that it wins for this much text.
+A proof takes about a second, once for a tokenizer; text that the reference encodes in less time is left to the reference. A
+GPU is used if it is asked for, or if `tokenmill bench` found on this machine that it wins for this much text.
 """
 
 from __future__ import annotations
