@@ -12,6 +12,7 @@ from ast import literal_eval
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -244,16 +245,31 @@ def test_an_engine_that_is_wrong_for_a_script_is_refused(plant, definition):
     assert re.match(r"differs from tokenizers on 2\d,\d{3} characters$", found.why), found.why
 
 
-def test_every_character_is_asked_for_or_guarded(definition):
-    """Whether it is assigned is known from this Python's Unicode. Private ones and pictographs are asked for too."""
-    left = {code for low, high in not_asked(knows_unicode=True) for code in range(low, high + 1)}
+@pytest.mark.parametrize("composes", [True, False])
+def test_every_character_is_asked_for_or_guarded(composes, definition):
+    """Whether it is assigned is known from this Python's Unicode. It matters only to normalizers."""
+    left = {code for low, high in not_asked(composes=composes) for code in range(low, high + 1)}
     known = [chr(code) for code in range(0x110000) if code not in left]
     asked = set().union(*(text for _, text in characters.questions(definition, known, [])))
+    planes = {code for low, high in characters._PLANES for code in range(low, high + 1)}
     for c in map(chr, range(0x110000)):
         category = unicodedata.category(c)
         if category not in ("Cs", "Co"):  # surrogates are no text
-            assert (ord(c) in left) == (category == "Cn" and ord(c) not in PICTOGRAPHS), ascii(c)
+            unknown = category == "Cn" and ord(c) not in PICTOGRAPHS and (composes or ord(c) not in planes)
+            assert (ord(c) in left) == unknown, ascii(c)
             assert (c in asked) == (ord(c) not in left), ascii(c)
+
+
+def test_questions_do_not_depend_on_the_unicode_of_this_python(definition, monkeypatch):
+    """The answers to them come with tokenmill."""
+    known = characters.trusted(not_asked(composes=True))
+    marks = [c for c in known if unicodedata.category(c)[0] == "M"]
+    asked, strings = characters.questions(definition, known, marks), characters.candidates(known)
+    category = unicodedata.category
+    older = {c for c in known if unicodedata.ucd_3_2_0.category(c) == "Cn"}
+    monkeypatch.setattr(unicodedata, "category", lambda c: "Cn" if c in older else category(c))
+    assert characters.questions(definition, known, marks) == asked
+    assert characters.candidates(known) == strings
 
 
 # What engines have got wrong, with the tokenizers they got it wrong with.
@@ -296,10 +312,11 @@ def test_the_mongolian_vowel_separator(well_known):
 def test_characters_younger_than_an_engines_unicode(well_known):
     """Letters, digits and marks that came with Unicode 15 to 17, of which libraries know different ones."""
     contexts = ("a{}b", "{0}'s {0}", " {0}1{0}.{0}\n{0}", "e{}\u0301", "{0}{0}a\u0323{0}")
-    found = assert_exact(well_known, [context.format(c) for c in YOUNG for context in contexts])
     unknown = [c for c in map(chr, range(0x323B0)) if unicodedata.category(c) == "Cn" and ord(c) not in PICTOGRAPHS]
     assert len(unknown) > 1000
-    assert all(guards(found.guard, c) for c in unknown)
+    found = assert_exact(well_known, [context.format(c) for c in (*YOUNG, *unknown[::29]) for context in contexts])
+    if characters.normalizes(well_known):
+        assert all(guards(found.guard, c) for c in unknown)
     assert not guards(found.guard, PLAIN)
 
 
@@ -415,10 +432,15 @@ def test_two_processes_prove_at_once(known_characters, small, definition):
 # Tables of characters that come with tokenmill.
 
 
+def shipping(tables: dict[str, Any], same_answers: dict[str, str] | None = None) -> dict[str, Any]:
+    """What comes with tokenmill, but for characters that are not asked for."""
+    return {"not_asked": [], "private": [], "same_answers": same_answers or {}, "tables": tables}
+
+
 @pytest.fixture
 def nothing_shipped(monkeypatch) -> None:
     """No table comes with tokenmill."""
-    monkeypatch.setattr(proof, "_shipped", lambda: {"not_asked": [], "tables": {}})
+    monkeypatch.setattr(proof, "_shipped", lambda: shipping({}))
 
 
 @pytest.fixture
@@ -428,7 +450,7 @@ def shipped(proved, cache, definition, monkeypatch) -> proof.Table:
     body = read_cached(path)
     assert body is not None
     key = proof.table_key(definition, "gigatoken")
-    monkeypatch.setattr(proof, "_shipped", lambda: {"not_asked": [], "tables": {key: body}})
+    monkeypatch.setattr(proof, "_shipped", lambda: shipping({key: body}))
     return proof._as_table(body, ())
 
 
@@ -439,6 +461,20 @@ def test_a_table_that_came_along_is_confirmed(shipped, definition):
     assert (found.agrees, found.shipped, found.guard) == (True, True, shipped.guard)
     assert "compared with its answers that come with tokenmill" in found.why
     assert prove(definition, "gigatoken") == found
+
+
+@pytest.mark.usefixtures("few_texts")
+def test_a_table_of_another_version_with_the_same_answers_is_confirmed(shipped, definition, monkeypatch):
+    own = f"tokenizers {proof.engine_version('tokenizers')}"
+    [(key, body)] = proof._shipped()["tables"].items()
+    tables = {key.replace(f", {own}, ", ", tokenizers 0.0.1, "): body}
+    monkeypatch.setattr(proof, "_shipped", lambda: shipping(tables))
+    assert not prove(definition, "gigatoken").shipped
+    for path in proof.cache_folder().rglob("*.json"):
+        path.unlink()
+    monkeypatch.setattr(proof, "_shipped", lambda: shipping(tables, {own: "tokenizers 0.0.1"}))
+    found = prove(definition, "gigatoken")
+    assert (found.agrees, found.shipped, found.guard) == (True, True, shipped.guard)
 
 
 @pytest.mark.usefixtures("few_texts", "shipped")
@@ -480,8 +516,9 @@ def test_the_tables_are_of_the_pinned_versions():
 
 def test_what_comes_along_guards_what_this_python_does_not_know():
     body = json.loads(files("tokenmill").joinpath("data", proof.TABLES).read_text("utf-8"))
-    always = tuple((low, high) for low, high in body["not_asked"])
-    assert outside(not_asked(knows_unicode=True), always) == ()
+    for name, composes in (("not_asked", True), ("private", False)):
+        always = tuple((low, high) for low, high in body[name])
+        assert outside(not_asked(composes=composes), always) == ()
 
 
 # The texts.

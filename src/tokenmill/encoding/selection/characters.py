@@ -34,7 +34,7 @@ from tokenmill.encoding.engines.guarded import Ranges, mask_of, outside, ranges_
 from tokenmill.encoding.selection.examination import Encoded
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_alphabet, steps
 
-VERSION = 2  # of the questions: answers hold for the version they were given to
+VERSION = 3  # of the questions: answers hold for the version they were given to
 Question = tuple[Sequence[str], str]  # the characters that a text is about
 _PLANES = ((0, 0xD7FF), (0xE000, 0x323FF), (0xE0000, 0xE01EF))  # all others are private or not assigned
 # New ones are in wide use within a year: they are asked for before they are assigned.
@@ -62,13 +62,14 @@ def collected(kind: str) -> Any:
 
 
 @cache
-def not_asked(*, knows_unicode: bool) -> Ranges:
+def not_asked(*, composes: bool) -> Ranges:
     """The characters that are not asked for: documents with one are left to the reference.
 
-    They are private, or this Python's Unicode does not know them, which matters for engines that have a Unicode of their own.
+    They are private. If a normalizer `composes` characters, also those that this Python's Unicode does not know, except
+    pictographs: what they compose with is not asked.
     """
     asked = mask_of(_PLANES)
-    if knows_unicode:
+    if composes:
         unknown = [c for c in np.flatnonzero(asked).tolist() if unicodedata.category(chr(c)) == "Cn"]
         asked[[c for c in unknown if c not in PICTOGRAPHS]] = False
     return outside(((0, 0xD7FF), (0xE000, 0x10FFFF)), ranges_of(asked))
@@ -143,7 +144,7 @@ def _about_marks(marks: Sequence[str], characters: Sequence[str]) -> list[Questi
 
     How characters of Unicode 3.2 compose is known and never changes. Of younger ones all pairs of a block are asked for.
     """
-    letters, known = "".join(filter(str.isalpha, map(chr, range(128)))), set(characters)
+    letters, known, marking = "".join(filter(str.isalpha, map(chr, range(128)))), set(characters), set(marks)
     of_class: dict[int, str] = {}
     for c in map(chr, range(0x300, 0x1D200)):
         if unicodedata.ucd_3_2_0.combining(c) and unicodedata.normalize("NFC", c) == c:
@@ -165,7 +166,7 @@ def _about_marks(marks: Sequence[str], characters: Sequence[str]) -> list[Questi
     ]
     for _, group in groupby(compress(characters, is_young), lambda c: ord(c) >> 7):
         block = list(group)
-        behind = [b for b in block if unicodedata.category(b)[0] == "M"]
+        behind = [b for b in block if b in marking]
         found += [([a], "".join(a + b for b in behind)) for a in block if behind]
     return found
 

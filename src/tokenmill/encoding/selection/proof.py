@@ -152,11 +152,15 @@ class _Examination:
             f"proved to give the ids of {reference}: the properties of {len(characters.trusted(table.guard)):,} characters"
             f" compared {where}, and {self._texts:,} texts on this machine"
         )
-        if found := outside(table.guard, characters.not_asked(knows_unicode=self._traits.knows_unicode)):
+        if found := outside(table.guard, self._not_asked):
             why += f"; documents with {describe(found)} are left to {self._reference.engine}"
         return replace(proof, agrees=True, why=why, guard=table.guard, texts=self._texts, shipped=shipped), True
 
     # Characters and splitting.
+
+    @property
+    def _not_asked(self) -> Ranges:
+        return characters.not_asked(composes=self._traits.knows_unicode and characters.normalizes(self._definition))
 
     def _table(self) -> tuple[Table, bool]:
         """The table for this pattern and normalizer, and whether its answers came with tokenmill.
@@ -166,7 +170,7 @@ class _Examination:
         if self._small is None:
             return self._found_out(), False
         key = table_key(self._definition, self._engine.engine)
-        found, shipped = cached_table(key), _shipped_table(key)
+        found, shipped = cached_table(key), _shipped_table(self._definition, key)
         if found is None:
             holds = shipped is not None and _digest(self._engine_about(shipped)) == shipped.digest
             found = shipped if shipped is not None and holds else self._found_out()
@@ -184,7 +188,7 @@ class _Examination:
     def _found_out(self) -> Table:
         """Compare the engine's answers about every character with the reference's."""
         _ = self._own_ids  # the reference is busy with them
-        guard = characters.not_asked(knows_unicode=self._traits.knows_unicode)
+        guard = self._not_asked
         marks = self._marks(characters.trusted(guard)) if characters.normalizes(self._definition) else []
         answers: dict[str, Ids] = {}  # of the reference, by text
         wrong: set[str] = set()  # texts for which the engine gives others
@@ -339,9 +343,14 @@ def _shipped() -> dict[str, Any]:
     return dict(json.loads(files("tokenmill").joinpath("data", TABLES).read_text("utf-8")))
 
 
-def _shipped_table(key: str) -> Table | None:
-    found = _shipped()["tables"].get(key)
-    return None if found is None else _as_table(found, _shipped()["not_asked"])
+def _shipped_table(definition: Definition, key: str) -> Table | None:
+    shipped = _shipped()
+    for version, other in shipped["same_answers"].items():
+        key = key.replace(f", {version}, ", f", {other}, ")
+    found = shipped["tables"].get(key)
+    if found is None:
+        return None
+    return _as_table(found, shipped["not_asked" if characters.normalizes(definition) else "private"])
 
 
 def _as_table(found: dict[str, Any], always: Iterable[Any]) -> Table:
