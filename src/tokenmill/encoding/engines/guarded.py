@@ -122,16 +122,16 @@ class GuardedEngine(Engine):
         one comparison, most other scripts by their first byte, and of what is left the first two bytes are usually enough.
         """
         data, offsets = flat_text(values)
-        found = [np.empty(0, np.int64)]
+        starts = [np.empty(0, np.int64)]
         for start in range(0, len(data), CHUNK):
             chunk = data[start : start + CHUNK]
             at = np.flatnonzero(chunk >= self._lowest)
             if len(at) > CHUNK // 50:
                 at = at[self._is_first.take(chunk.take(at))]
-            at += start
-            at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1, mode="clip"))]
-            found.append(at[self._is_guarded[_code_points(data, at)]])
-        return documents_at(np.concatenate(found), offsets)
+            starts.append(at + start)
+        at = np.concatenate(starts)
+        at = at[self._first_two.take(data.take(at).astype(np.uint16) << 8 | data.take(at + 1, mode="clip"))]
+        return documents_at(at[self._is_guarded[_code_points(data, at)]], offsets)
 
 
 def _first_two_bytes(mask: Mask) -> Mask:
