@@ -791,7 +791,7 @@ def test_a_corpus_of_empty_files(tokenizer_path, tmp_path, workers):
 
 def test_an_empty_iterable(tokenizer_path, tmp_path):
     """No text in memory is no store; a trial that a limit stops before its first document is one."""
-    with pytest.raises(InputError, match="empty"):
+    with pytest.raises(UsageError, match="empty"):
         build([], tokenizer_path, tmp_path / "store")
     store = build(["a text"], tokenizer_path, tmp_path / "store", max_tokens=1)
     assert (len(store), store.num_tokens, store.complete) == (0, 0, True)

@@ -94,9 +94,8 @@ def test_one_compressed_file(tmp_path, tokenizer_path, is_cut):
     options = {"engine": "gigatoken", "progress": "quiet"}
     if is_cut:
         path.write_bytes(path.read_bytes()[:-5000])
-        with pytest.warns(UserWarning, match="failed"):
-            store = tm.build(path, tokenizer_path, tmp_path / "store", workers=2, **options)
-        assert "a.jsonl.gz" in store.failed[0]["error"]
+        with pytest.raises(tm.errors.InputError, match=r"no document in .*a\.jsonl\.gz"):
+            tm.build(path, tokenizer_path, tmp_path / "store", workers=2, **options)
         return
     alone = tm.build(path, tokenizer_path, tmp_path / "alone", workers=1, **options)
     done: list[ShardDone] = []

@@ -101,7 +101,7 @@ def test_a_store_begun_with_little_text_grows_with_a_fast_engine(tokenizer_path,
     data.mkdir()
 
     def add(name: str) -> None:
-        rows = [json.dumps({"text": f"{name} {i}: some words" + "\U000e0080" * (i < 7)}) for i in range(300)]
+        rows = [json.dumps({"text": f"{name} {i}: some words" + "\U000f0000" * (i < 7)}) for i in range(300)]
         (data / name).write_text("\n".join(rows))
 
     def build() -> tuple[str, list[EngineProof]]:
@@ -132,7 +132,7 @@ def test_a_store_begun_with_little_text_grows_with_a_fast_engine(tokenizer_path,
 
 
 def test_what_the_reference_did_is_told(tokenizer_path, tmp_path, capsys):
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a", "b \U000e0080", "c")))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a", "b \U000f0000", "c")))
     tm.load_tokenizer(tokenizer_path, engine="gigatoken")
     command = ["build", str(tmp_path / "a.jsonl"), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-v"]
     assert main([*command, "--workers", "0"]) == 0

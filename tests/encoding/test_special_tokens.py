@@ -739,7 +739,9 @@ def test_text_is_kept_whatever_is_special(name, tmp_path):
     @example({"<unk>": (False,) * 4, "<0x0A>": (False,) * 4}, ["<unk>", "<0x0A>"])
     def check(tokens, texts):
         tokenizer = hand_made(tmp_path, by_hand()[name], tokens, "text")
-        not_for_text = {tokenizer.added[name] for name in tokens if len(name) > 1 or name in "中 \n"}
+        found = tokens.keys() & tokenizer.added.keys()
+        assert found == tokens.keys() or not has_parts()  # for 1.0 tokens are one if their normalized names are equal
+        not_for_text = {tokenizer.added[name] for name in found if len(name) > 1 or name in "中 \n"}
         not_for_text -= {tokenizer.added.get("<0x0A>")} if name == "byte_fallback" and "\n" in "".join(texts) else set()
         for text in texts:
             ids = set(tokenizer.encode(text).tolist())

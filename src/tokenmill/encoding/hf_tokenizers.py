@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +94,22 @@ def _canonical(parsed: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]
         model["vocab"] = loaded["model"]["vocab"]
     return {
         **parsed,
-        "added_tokens": loaded["added_tokens"],
+        "added_tokens": _named(loaded["added_tokens"], parsed.get("added_tokens") or []),
         "normalizer": _steps(parsed.get("normalizer"), {}),
         "pre_tokenizer": _steps(parsed.get("pre_tokenizer"), _STEPS),
         "decoder": parsed.get("decoder"),
         "model": model,
     }
+
+
+def _named(loaded: list[dict[str, Any]], written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Added tokens with the names of the file: 1.0 tells the normalized name if it looks for a token in normalized text."""
+    kept = {token["content"] for token in loaded} & {token["content"] for token in written}
+    others = [token["content"] for token in sorted(written, key=itemgetter("id")) if token["content"] not in kept]
+    if len(others) != sum(token["content"] not in kept for token in loaded):  # two tokens have become one
+        return loaded
+    names = iter(others)
+    return [token if token["content"] in kept else {**token, "content": next(names)} for token in loaded]
 
 
 def _steps(step: dict[str, Any] | None, left_out: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
