@@ -8,7 +8,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from written_tokenizers import Written, template, word_level
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -153,28 +153,24 @@ def test_fields_without_text(tmp_path):
     assert len(build(path, tmp_path / "other", text_field="n")[0]) == 1
 
 
-def tokenizer_with(names, processor=None):
-    """A tokenizer object with these added tokens."""
-    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(names)
-    if processor is not None:
-        tokenizer.post_processor = processor(tokenizer)
-    return tokenizer
+def tokenizer_with(*names):
+    """A tokenizer with these added tokens."""
+    words = {"model": word_level(["<unk>", "a"], "<unk>"), "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    return Written(words).with_tokens(*names)
 
 
-def with_bos(tokenizer):
-    tokens = [("<s>", tokenizer.token_to_id("<s>"))]
-    return processors.Sequence([processors.TemplateProcessing(single="<s> $A", special_tokens=tokens)])
+def with_bos(ids):
+    return {"type": "Sequence", "processors": [template({"<s>": ids["<s>"]}, {})]}
 
 
-def with_cls(tokenizer):
-    return processors.BertProcessing(("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>")))
+def with_cls(ids):
+    return {"type": "BertProcessing", "sep": ["</s>", ids["</s>"]], "cls": ["<s>", ids["<s>"]]}
 
 
 @pytest.mark.parametrize("processor", [with_bos, with_cls])
 def test_a_bos_that_is_left_out_is_told(tmp_path, capsys, processor):
-    tokenizer = tokenizer_with(["<s>", "</s>"], processor)
+    plain = tokenizer_with("<s>", "</s>")
+    tokenizer = plain.changed(post_processor=processor(plain.vocabulary)).library
     for options, is_told in (({}, True), ({"bos": "<s>"}, False)):
         store = tm.build(["a a"], tokenizer, tmp_path / f"store{is_told}", workers=0, progress="plain", **options)
         assert len(store[0]) == 3 + (not is_told)
@@ -186,7 +182,7 @@ def test_a_bos_that_is_left_out_is_told(tmp_path, capsys, processor):
 def test_an_eos_of_chats_is_told(tmp_path, capsys):
     folder = tmp_path / "chat"
     folder.mkdir()
-    tokenizer_with(["<|endoftext|>", "<|im_end|>"]).save(str(folder / "tokenizer.json"))
+    tokenizer_with("<|endoftext|>", "<|im_end|>").save(folder / "tokenizer.json")
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
     for options, is_told in (({}, True), ({"eos": "<|endoftext|>"}, False)):
         tm.build(["a a"], folder, tmp_path / f"store{is_told}", workers=0, progress="plain", **options)

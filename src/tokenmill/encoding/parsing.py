@@ -77,9 +77,11 @@ def _begins(found: TokenizerFiles, definition: Definition) -> str:
     """The token that the tokenizer itself puts before a text, which an effective tokenizer.json does not say; "" if none."""
     if json.loads(definition.files.get(CONFIG, b"{}")).get("add_bos_token"):
         return definition.special.get("bos", "")
+    names = {token["id"]: token["content"] for token in definition.added}
     for step in steps(json.loads(found.files.get("tokenizer.json", b"{}")).get("post_processor"), "processors"):
         first = step["single"][0] if step.get("single") else {}
-        if name := first.get("SpecialToken", {}).get("id") or step.get("cls", [""])[0]:
+        number = first.get("ids", [None])[0]  # as objects of 1.0 are written
+        if name := first.get("SpecialToken", {}).get("id") or step.get("cls", [""])[0] or names.get(number):
             return str(name)
     return ""
 
