@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 import traceback
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hub_datasets import TOKEN, as_the_hub, hub_of_module, jsonl, make_empty_hub, parquet, pauses, publish  # noqa: F401
@@ -384,8 +384,9 @@ def test_a_redirect_in_a_circle_is_an_error_at_once(hub, pauses):  # noqa: F811
 )
 def test_for_how_long_the_first_request_is_made_again(hub, monkeypatch, item, trouble, patience):
     clock = [0.0]
-    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    # Only for requests: other threads of this process wait by the real clock.
+    own = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr("tokenmill.reading.hub_client.time", own)
     hub.trouble = lambda method, path: trouble
     with pytest.raises(UnreachableError):
         tm.read(item)
