@@ -374,6 +374,23 @@ def test_a_change_in_a_store_of_one_shard(tokenizer_path, tmp_path):
         tm.build(texts(20), tokenizer_path, tmp_path / "store", **sizes)
 
 
+def test_an_array_on_standard_input_is_cut_like_lines(give, tokenizer_path, tmp_path):
+    """The pieces are smaller than the array, and none of them is a whole one."""
+    rows = [{"text": text} for text in texts(400)]
+    options = ["-q", "--shard-bytes", "4KB", "--workers", "0", "--engine", "reference"]
+    command = ["build", "-", "--format", "jsonl", "-t", str(tokenizer_path), *options]
+    found = []
+    for name, lines in (("array", json.dumps(rows, indent=1)), ("lines", "\n".join(map(json.dumps, rows)))):
+        give(iter([lines.encode()]))
+        assert main([*command, "-o", str(tmp_path / name)]) == 0
+        found.append(documents(tm.open(tmp_path / name)))
+    assert found[0] == found[1]
+    assert tm.open(tmp_path / "array").num_shards > 3
+    give(iter([json.dumps(rows, indent=1).encode()]))
+    assert main([*command, "-o", str(tmp_path / "few"), "--max-documents", "10"]) == 0
+    assert documents(tm.open(tmp_path / "few")) == found[0][:10]
+
+
 def test_standard_input_without_anything(give, tokenizer_path, tmp_path, capsys):
     """A pipe whose first command failed."""
     for format in ("jsonl", "text", "arrow"):

@@ -27,7 +27,8 @@ from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
 from tokenmill.reading.codecs import CODECS, Continued, decompressed, reading
 from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
 from tokenmill.reading.discover import looks_like_path
-from tokenmill.reading.files import Source, SourceFile, Stream
+from tokenmill.reading.files import Piece, Source, SourceFile, Stream
+from tokenmill.reading.formats import get_format
 from tokenmill.reading.formats.base import remedy
 from tokenmill.reading.pieces import check_fields
 from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
@@ -139,7 +140,8 @@ def _cutter(whole: SourceFile, source: Source, head: bytes, raw: BinaryIO) -> Cu
     finder = finder_for(source)
     if finder is None:
         return None
-    return Cutter(decompressed(whole, raw), finder, has_header=source.format in FIELD_MARKS)
+    records = get_format(source.format).records(Piece(whole), decompressed(whole, raw))
+    return Cutter(records, finder, has_header=source.format in FIELD_MARKS)
 
 
 def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from tokenmill.documents import BLOCK_BYTES, Texts
 from tokenmill.errors import InputError
@@ -44,6 +44,10 @@ class Format(ABC):
         self.name = name
 
     # What every format must do.
+
+    def records(self, piece: Piece, stream: BinaryIO) -> BinaryIO:
+        """The records of a piece, given the stream of its file; for formats of lines."""
+        return stream
 
     @abstractmethod
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
 
 from tokenmill.documents import BLANK, BLOCK_BYTES, Skip, Texts, merge_skips
 from tokenmill.reading.codecs import hash_file, open_input, open_raw, open_stream, reading
@@ -32,10 +31,6 @@ class DelimitedFormat(Format):
     @abstractmethod
     def parser(self, piece: Piece, source: Source) -> Callable[[Raw], Texts | None]:
         """A function that turns blocks of records into documents, in order; None where a block gives nothing yet."""
-
-    def records(self, piece: Piece, stream: BinaryIO) -> BinaryIO:
-        """The records of a piece, given the stream of its file."""
-        return stream
 
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         delimiter = self._delimiter(source)
