@@ -118,7 +118,7 @@ def _described(store: Any) -> list[str]:
     """Two lines about a store of the cache: its name, size and state; and what it was built from."""
 
     facts = store.facts
-    if store.is_dataset or store.is_mirror:
+    if store.kind in ("dataset", "mirror"):
         head = f"{store.name}   {human(store.nbytes)}, used {_ago(store.used)}"
         what = "dataset on the Hugging Face Hub" if store.is_dataset else "store in a bucket, copied here"
         return [head, f"    {some(facts['files'], 'file')} of the {what}"]
@@ -134,10 +134,8 @@ def _described(store: Any) -> list[str]:
 
 def _counted(stores: Any) -> str:
     """How many stores, datasets and mirrors there are, in words."""
-    counts = Counter("dataset" if one.is_dataset else "mirror" if one.is_mirror else "store" for one in stores)
-    return ", ".join(
-        some(counts[name], name) for name in ("store", "dataset", "mirror") if counts[name] or name == "store"
-    )
+    counts = Counter(one.kind.replace("build", "store") for one in stores)
+    return ", ".join([some(counts.pop("store", 0), "store"), *(some(counts[kind], kind) for kind in sorted(counts))])
 
 
 def _ago(when: float) -> str:

@@ -33,6 +33,7 @@ from tokenmill.watching.history import History
 
 ABANDONED_SECONDS = 24 * 3600.0  # after which files of a process that died are removed
 UNUSED_SECONDS = 30 * 24 * 3600.0  # after which lists of files on the Hub are removed
+KINDS = {"stores": "store", DATASETS: "dataset", MIRRORS: "mirror"}  # of what is kept, by its folder; others are builds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +48,13 @@ class CachedStore:
     facts: dict[str, Any]
 
     @property
-    def is_finished(self) -> bool:
-        return self.path.parent.name == "stores"
+    def kind(self) -> str:
+        """Of "store", "build", "dataset" and "mirror"."""
+        return KINDS.get(self.path.parent.name, "build")
 
     @property
     def is_dataset(self) -> bool:
-        return self.path.parent.name == DATASETS
-
-    @property
-    def is_mirror(self) -> bool:
-        return self.path.parent.name == MIRRORS
-
-    @property
-    def is_build(self) -> bool:
-        return self.path.parent.parent.name == "builds"
+        return self.kind == "dataset"
 
     def as_dict(self) -> dict[str, Any]:
         sizes = {"bytes": self.nbytes, "own_bytes": self.own_bytes}
@@ -79,8 +73,7 @@ def list_stores(root: Path) -> list[CachedStore]:
 @naming_files()
 def total_bytes(root: Path) -> int:
     """The size of the cache. A file that several stores share counts once."""
-    folders = ("stores", "builds", DATASETS, MIRRORS)
-    return sum({file: size for folder in folders for file, size in _file_sizes(root / folder).items()}.values())
+    return sum({file: size for name in ("builds", *KINDS) for file, size in _file_sizes(root / name).items()}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +162,7 @@ def _removal(stores: list[CachedStore], chosen: list[CachedStore], wanted: float
 @naming_files()
 def verify(root: Path, names: list[str]) -> dict[str, list[Damage]]:
     """Compare all stores, or those named, with their checksums. Returns the damage by name of the store."""
-    stores = sorted((store for store in list_stores(root) if store.is_finished), key=lambda store: store.name)
+    stores = sorted((store for store in list_stores(root) if store.kind == "store"), key=lambda store: store.name)
     return {store.name: _find_damage(store.path) for store in _choose(root, stores, names) or stores}
 
 
@@ -197,15 +190,16 @@ def _find_damage(path: Path) -> list[Damage]:
 
 def _describe(name: str, path: Path) -> CachedStore:
     """A store; a mirror; or the copies of the files of a dataset, where links to them do not count."""
-    kind = {DATASETS: "dataset", MIRRORS: "mirror"}.get(path.parent.name)
+    kind = KINDS.get(path.parent.name)
+    is_copy = kind in ("dataset", "mirror")
     stats = _stats(path / f"datasets--{path.name}" / "blobs" if kind == "dataset" else path)
     try:
         used = (path / USED).stat().st_mtime
     except OSError:
         used = max((info.st_mtime for info in stats), default=0.0)
     nbytes = sum(info.st_size for info in stats)
-    own_bytes = sum(info.st_size for info in stats if kind or info.st_nlink == 1)
-    facts = {"complete": True, kind: True, "files": len(stats)} if kind else _manifest_facts(path)
+    own_bytes = sum(info.st_size for info in stats if is_copy or info.st_nlink == 1)
+    facts = {"complete": True, kind: True, "files": len(stats)} if is_copy else _manifest_facts(path)
     return CachedStore(name, path, used, nbytes, own_bytes, facts)
 
 
@@ -258,7 +252,7 @@ def _remove(store: CachedStore) -> bool:
 
 def _is_in_use(store: CachedStore) -> bool:
     """Whether a process uses or builds a store. Writes nothing."""
-    if store.is_build:
+    if store.kind == "build":
         return lock_holder(store.path.parent) is not None
     try:
         if (store.path / USED).exists():  # a mirror would fetch it
@@ -274,7 +268,7 @@ def _is_in_use(store: CachedStore) -> bool:
 @contextmanager
 def _exclusive(store: CachedStore) -> Iterator[None]:
     """Hold a store that no other process uses or builds; raises LockedError if one does."""
-    if store.is_build:
+    if store.kind == "build":
         with build_lock(store.path.parent):
             yield
         return
@@ -290,7 +284,7 @@ def _clean_up(root: Path) -> None:
     """Remove the indexes of stores that are gone, and what processes that died left behind."""
     for entry in _entries_of(root):
         _clean_up_entry(root, entry)
-    for folder in ("stores", DATASETS, MIRRORS):
+    for folder in KINDS:
         for leftover in disk.matching(root / folder, "*.tmp"):
             disk.remove_tree(leftover)
     for dataset in _folders(root / DATASETS):

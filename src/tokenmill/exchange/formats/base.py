@@ -87,9 +87,9 @@ class ExchangeFormat(ABC):
     def files(self, job: Job) -> Files:
         """The files of an export, in the order in which a reader needs them."""
 
-    @abstractmethod
     def recognizes(self, path: Path) -> bool:
-        """Whether a file or folder is in this format, by what can be seen at once."""
+        """Whether a file or folder is in this format, by what can be seen at once: if not overridden, by names of files."""
+        return path.match(self.pattern.removeprefix("**/")) or any(path.glob(self.pattern))
 
     def find(self, path: Path, dtype: str | None) -> list[Path]:
         """The files or folders to read, in order. Raises InputError if there are none."""

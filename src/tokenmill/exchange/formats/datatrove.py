@@ -45,9 +45,6 @@ class DatatroveFormat(ExchangeFormat):
                 indexes.append(IndexFile(f"{path}.index", [*ids.key, "index"], _index(part, first, stop)))
         return data, indexes
 
-    def recognizes(self, path: Path) -> bool:
-        return path.suffix == ".ds" or (any(path.glob(self.pattern)))
-
     def read(self, path: Path, dtype: str | None) -> Found:
         kind = np.dtype(dtype or _described(path))
         ids = FileIds(path, kind)

@@ -106,9 +106,6 @@ class ParquetFiles(TableFormat):
             for batch in batches:
                 writer.write_batch(batch)
 
-    def recognizes(self, path: Path) -> bool:
-        return path.suffix == ".parquet" or (path.is_dir() and any(path.rglob("*.parquet")))
-
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(path)
         rows = max(1, BLOCK_TOKENS * file.metadata.num_rows // max(1, _id_count(file)))
@@ -129,9 +126,6 @@ class ArrowFiles(TableFormat):
         with pa.ipc.new_file(out, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-
-    def recognizes(self, path: Path) -> bool:
-        return path.suffix == ".arrow" or (path.is_dir() and any(path.glob("*.arrow")))
 
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as raw:  # a map would fill the memory with pages

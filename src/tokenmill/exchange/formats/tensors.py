@@ -24,15 +24,8 @@ from tokenmill.packing.view import View
 TOKENS_PER_FILE = 1 << 24
 IDS = "input_ids"
 NAMES_READ = (IDS, MASK, LABELS)
-NAMES = {
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-} | {"bool": "BOOL"}
+NAMES = {f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)} | {f"uint{bits}": f"U{bits}" for bits in (8, 16, 32)}
+NAMES["bool"] = "BOOL"
 
 
 class TensorFormat(ExchangeFormat):
@@ -59,9 +52,6 @@ class TensorFormat(ExchangeFormat):
 
     def _writer(self, view: View, first: int, stop: int) -> Callable[[BinaryIO], None]:
         return lambda out: self.write(out, view, first, stop)
-
-    def recognizes(self, path: Path) -> bool:
-        return path.suffix == f".{self.suffix}" or any(path.glob(self.pattern))
 
     @abstractmethod
     def arrays(self, path: Path) -> dict[str, npt.NDArray[Any]]:
