@@ -84,6 +84,25 @@ def test_documents_without_text_are_told(tmp_path):
     assert "no text: all of 50 documents are empty" in said
 
 
+def test_warnings_are_about_the_line_of_the_caller(tmp_path, monkeypatch):
+    """Whichever function reads, builds or opens."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    path = str(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"text": "a b c d"}\n' * 3 + '{"body": "a"}\n' * 5)
+    given = {"seq_len": 4, "tokenizer": "bytes"}
+    calls = [
+        lambda: tm.load(path, 1, **given),
+        lambda: tm.build([path], "bytes", progress="quiet"),
+        lambda: tm.build((path, path), "bytes", tmp_path / "store", progress="quiet"),
+        lambda: tm.load((path, path), 1, **given),
+    ]
+    for call, count in zip(calls, (1, 2, 2, 2), strict=True):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        assert [each.filename for each in caught] == [__file__] * count
+
+
 NO_DATA = {
     "UTF-16 text: iconv": PLAIN.encode("utf-16"),
     "UTF-32 text: iconv": PLAIN.encode("utf-32-be"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from tokenmill.building.reporting import listener_for, waiting_reporter
 from tokenmill.building.request import BuildRequest, request_for, resolve
 from tokenmill.building.sequence import report_up_to_date, run_build, run_slice
 from tokenmill.building.slices import NotesInBucket, NotesInFolder, SliceNotes
+from tokenmill.callers import warn
 from tokenmill.errors import BuildError, LockedError, UsageError
 from tokenmill.events import Listener
 from tokenmill.formatting import first_names, some
@@ -58,12 +58,10 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     if store is not None and store.failed:
         names = first_names(entry["file"] for entry in store.failed)
         be = "is" if len(store.failed) == 1 else "are"
-        warnings.warn(
-            f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}", stacklevel=3
-        )
+        warn(f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}")
     if store is not None:  # as of a slice
         for doubt in store.manifest.source.get("doubts", ()):
-            warnings.warn(f"{store.name}: {doubt}", stacklevel=3)
+            warn(f"{store.name}: {doubt}")
     return cast(Store, store)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
+from tokenmill.callers import warn
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
 from tokenmill.encoding.tokenizer import Tokenizer
@@ -97,7 +97,7 @@ def import_files(source: str | Path, arguments: ImportArguments, report: Report 
             " a store holds token ids only"
         )
     for suspicion in plan.suspicions:
-        warnings.warn(f"{path}: {suspicion}", stacklevel=4)
+        warn(f"{path}: {suspicion}")
     return store
 
 
@@ -165,7 +165,7 @@ class _Plan:
         if any("rows" in part for part in facts["splits"].values()):
             documents = "each becomes a document" if self.format.keeps_borders else "documents end at eos"
             padding = f"padding becomes tokens unless there is an {MASK}"
-            warnings.warn(f"{self.path} holds packed rows: {documents}, and {padding}", stacklevel=6)
+            warn(f"{self.path} holds packed rows: {documents}, and {padding}")
 
     def _tokenizer(self) -> Tokenizer | None:
         given: Any = self.arguments.tokenizer

@@ -77,12 +77,10 @@ def _view(data: Any, options: LoadArguments) -> View | Mixture:
 
 def _store(data: Any, tokenizer: Any) -> Store:
     """The store that `data` is or names; raw text is built in the cache."""
-    if isinstance(data, str) and is_bucket_url(data) and tokenizer is None:
-        data = open_store(data)
-    elif isinstance(data, str | os.PathLike) and Path(os.path.expanduser(data), "manifest.json").exists():
-        data = open_store(
-            Path(os.path.expanduser(data)).absolute()
-        )  # stays valid if the program changes its working directory
+    if isinstance(data, str | os.PathLike):
+        is_in_bucket = is_bucket_url(os.fspath(data)) and tokenizer is None
+        if is_in_bucket or Path(os.path.expanduser(data), "manifest.json").exists():
+            data = open_store(data)
     if isinstance(data, Store):
         if tokenizer is not None:
             raise UsageError("tokenizer: a store has its own; leave it out")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.callers import warn
 from tokenmill.errors import BuildError, CorruptError
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, write_atomically, writing
@@ -194,12 +194,10 @@ def load_or_write_plan(store: Path, key: str, make: Callable[[], Making]) -> Row
         if folder == beside:
             sweep(folder, facts["store"])
         else:
-            warnings.warn(f"{beside} cannot be written; the plan is stored in {folder}", stacklevel=5)
+            warn(f"{beside} cannot be written; the plan is stored in {folder}")
         plan = open_plan(folder, key)
         if plan is None:
             raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
         return plan
-    warnings.warn(
-        f"neither {beside} nor {folder} can be written; the plan is made in memory, by each process anew", stacklevel=5
-    )
+    warn(f"neither {beside} nor {folder} can be written; the plan is made in memory, by each process anew")
     return plan_in_memory(*make())

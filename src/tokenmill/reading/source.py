@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from tokenmill.callers import warn
 from tokenmill.errors import UsageError
 from tokenmill.formatting import first_names, in_words, some
 from tokenmill.io.object_store import is_url
@@ -94,7 +94,7 @@ def read(
                 streams.append(stream)
                 spellings.append("-" if stream.name == STDIN else stream.name)
     if repeated := [name for name, count in Counter(spellings).items() if count > 1 and not name.startswith("<")]:
-        warnings.warn(f"given more than once, and read once: {first_names(repeated)}", stacklevel=3)
+        warn(f"given more than once, and read once: {first_names(repeated)}")
     if split is not None:
         found, streams = _of_split(split, found, streams, ", ".join(dict.fromkeys(spellings)), listing)
     options = _with_known_field(options, listing)
@@ -207,10 +207,9 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
             yield from _flatten(item, template)
         elif isinstance(item, list) and template != "{text}" and all(map(_is_path, item)):
             if any(isinstance(path, str) for path in item):
-                warnings.warn(
+                warn(
                     f"a list of strings that look like paths is read as {some(len(item), 'path')}: pass tm.read(*paths)"
-                    f" to say so, or {option_name('template', '{text}')} if they are documents",
-                    stacklevel=4,
+                    f" to say so, or {option_name('template', '{text}')} if they are documents"
                 )
             yield from item
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.callers import warn
 from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
@@ -440,7 +440,7 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
     if not manifest.complete:
         if not manifest.shard_ids and not manifest.failed:
             raise StoreError(f"{name}: the build of this store was interrupted; run the same build again to finish it")
-        warnings.warn(f"{name} is not complete: {some(len(manifest.failed), 'input file')} failed", stacklevel=2)
+        warn(f"{name} is not complete: {some(len(manifest.failed), 'input file')} failed")
     with naming_files():
         is_kept = is_url(path) or (folder / USED).exists()  # in the cache: it could be removed there
         return Store(folder, manifest, lease=hold(folder) if is_kept else None)

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 import tempfile
-import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from tokenmill.building.reporting import waiting_reporter
 from tokenmill.building.request import BuildRequest, ResolvedRequest, resolve
 from tokenmill.building.sequence import report_up_to_date, run_build
 from tokenmill.building.source_index import SourceIndex, current_listing, read_listing
+from tokenmill.callers import warn
 from tokenmill.encoding.definition import load_definition
 from tokenmill.errors import BuildError, TokenmillError
 from tokenmill.events import Listener
@@ -314,7 +314,5 @@ def _build_temporary(request: BuildRequest, error: Exception, listener: Listener
             disk.remove_tree(folder)
 
     atexit.register(remove_folder)
-    warnings.warn(
-        f"the tokens cannot be kept in the cache ({error}); they are built for this process only", stacklevel=6
-    )
+    warn(f"the tokens cannot be kept in the cache ({error}); they are built for this process only")
     return run_build(request, FolderDestination(folder / "store"), listener)
