@@ -199,7 +199,7 @@ def _describe(name: str, path: Path) -> CachedStore:
         used = max((info.st_mtime for info in stats), default=0.0)
     nbytes = sum(info.st_size for info in stats)
     own_bytes = sum(info.st_size for info in stats if is_copy or info.st_nlink == 1)
-    facts = {"complete": True, kind: True, "files": len(stats)} if is_copy else _manifest_facts(path)
+    facts = {"complete": True, str(kind): True, "files": len(stats)} if is_copy else _manifest_facts(path)
     return CachedStore(name, path, used, nbytes, own_bytes, facts)
 
 
