@@ -239,3 +239,11 @@ def test_an_export_in_another_format_is_left_alone(store, tmp_path):
     with pytest.raises(UsageError, match="holds an export in the format megatron"):
         tm.export(store, tmp_path / "out", format="nanogpt")
     assert contents(tmp_path / "out") == before
+
+
+def test_parts_plan_no_other_rows(tmp_path):
+    """Rows of the whole store are not planned where only its parts are written."""
+    store = make_store(tmp_path / "made", some_documents(250), "uint16")
+    rows = {"format": "parquet", "seq_len": 16, "strategy": "best_fit"}
+    tm.export(store, tmp_path / "out", shares="train=0.8,val=0.2", **rows)
+    assert len(list((store.path / "plans").glob("*.json"))) == 2

@@ -22,10 +22,10 @@ from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import takes
 from tokenmill.option_types import declared, given_of, option_name, values_of
 from tokenmill.options import ExportArguments, LayoutOptions, PackOptions, RowOptions
-from tokenmill.packing.api import pack
+from tokenmill.packing.api import packed
 from tokenmill.packing.splits import ByFiles, Split, chosen_splits, shares
 from tokenmill.packing.view import View
-from tokenmill.split_names import ALL, held_out
+from tokenmill.split_names import held_out
 from tokenmill.store.store import Store, open_store
 
 WHOLE = "train"  # the name of a part that is of no split
@@ -146,8 +146,7 @@ def _of_store(store: Store, splits: tuple[Split, ...], arguments: ExportArgument
     if arguments.seq_len is None:
         return Selection(store, splits)
     options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}
-    view = pack(store, **values_of(PackOptions, PackOptions(arguments.seq_len, split=ALL, **options)))
-    return View(store, view.layout, view.row_format, splits) if splits else view
+    return packed(store, PackOptions(arguments.seq_len, **options), splits)
 
 
 def _shares_in(text: str) -> dict[str, float]:

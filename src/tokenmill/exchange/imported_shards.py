@@ -24,7 +24,7 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 class Audit:
     """How many documents begin with bos, end with eos and repeat an earlier one, and how many ids are unused.
 
-    About 2 ns per token, in a thread. Documents of 8 ids or more are the same if their length, the sum of their ids and the ids
+    About 2 ns per token. Documents of 8 ids or more are the same if their length, the sum of their ids and the ids
     at 9 places are; shorter ones do not count. Of more than some million documents a few repeats are not seen: memory is bounded.
     """
 
@@ -33,15 +33,9 @@ class Audit:
         self._is_used = np.zeros(vocab_size or 0, np.bool_)
         self._known = np.zeros(REMEMBERED, np.uint64)
         self.documents = self.with_bos = self.with_eos = self.repeated = self.tokens = 0
-        self._thread, self._last = ThreadPoolExecutor(1), Future[None]()
-        self._last.set_result(None)
 
     def add(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64], *, is_open: bool) -> None:
         """Look at ids and the documents that end in them; `is_open`: they begin within one. Empty documents do not count."""
-        self._last.result()
-        self._last = self._thread.submit(self._look_at, ids, ends, is_open=is_open)
-
-    def _look_at(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64], *, is_open: bool) -> None:
         bounds = np.concatenate((np.zeros(1, np.int64), ends, np.full(1, len(ids))))
         begins = bounds[:-1][np.diff(bounds) > 0][is_open:]
         self.tokens += len(ids)
@@ -67,23 +61,22 @@ class Audit:
 
     def facts(self) -> dict[str, Any]:
         """For the manifest, when all is read."""
-        self._last.result()
-        self._thread.shutdown()
-        unused = len(self._is_used) - int(self._is_used.sum())
         counts = {name: getattr(self, name) for name in ("documents", "with_bos", "with_eos", "repeated")}
-        return {**counts, "unused_ids": unused if len(self._is_used) else None}
+        return {**counts, "unused_ids": int((~self._is_used).sum()) if len(self._is_used) else None}
 
     def suspicions(self, files: int, largest: int) -> Iterator[str]:
         """What is seldom so in tokens that are what they are taken for."""
         whole, vocabulary = self.documents, len(self._is_used)
         few = max(files, whole // 100)
+        bos, eos, repeated = (
+            f"{percent(n, whole)} of its documents" for n in (self.with_bos, self.with_eos, self.repeated)
+        )
         if self._eos is not None and whole and (not self.with_eos or self.with_eos < whole - few):
-            how_many = percent(self.with_eos, whole)
-            yield f"{how_many} of its documents end with eos {self._eos}: is it another eos, tokenizer or dtype?"
+            yield f"{eos} end with eos {self._eos}: is it another eos, tokenizer or dtype?"
         if few < self.with_bos < whole - few:
-            yield f"{percent(self.with_bos, whole)} of its documents begin with bos {self._bos}, the others do not"
+            yield f"{bos} begin with bos {self._bos}, the others do not"
         if self.repeated > 0.3 * whole:
-            yield f"{percent(self.repeated, whole)} of its documents repeat an earlier one"
+            yield f"{repeated} repeat an earlier one"
         if largest >= 1 << 24 or self.tokens >= 100 * vocabulary > 200 * (largest + 1):
             yield f"its largest id is {largest:,} of {vocabulary or 'unknown'}: is it another tokenizer, dtype or byte order?"
 

@@ -7,7 +7,7 @@ import os
 from tokenmill.option_calls import takes
 from tokenmill.options import PackOptions
 from tokenmill.packing.layout import layout_of, row_format_of
-from tokenmill.packing.splits import chosen_splits
+from tokenmill.packing.splits import Split, chosen_splits
 from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
@@ -38,6 +38,10 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
         train, held_out = view.split(train=0.9, eval=0.1).values()
     """
     opened = store if isinstance(store, Store) else open_store(store)
-    tokenizer = opened.tokenizer
-    row_format = row_format_of(options, eos_id=tokenizer.eos_id, vocab_size=tokenizer.vocab_size)
-    return View(opened, layout_of(options), row_format, chosen_splits(opened, options.split))
+    return packed(opened, options, chosen_splits(opened, options.split))
+
+
+def packed(store: Store, options: PackOptions, splits: tuple[Split, ...]) -> View:
+    """The rows of a store in these splits."""
+    row_format = row_format_of(options, eos_id=store.tokenizer.eos_id, vocab_size=store.tokenizer.vocab_size)
+    return View(store, layout_of(options), row_format, splits)

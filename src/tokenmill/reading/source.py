@@ -159,12 +159,7 @@ def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Seque
     chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
     if chooses_field and not streams:
         _check_has_fields(files, "text_field" if options.template is None else "template")
-    if options.format == "auto":
-        _check_format_is_known(streams)
-
-
-def _check_format_is_known(streams: Iterable[Stream]) -> None:
-    if any(stream.is_standard_input for stream in streams):
+    if options.format == "auto" and any(stream.is_standard_input for stream in streams):
         raise UsageError(
             "standard input has no file name that shows its format:"
             f" pass {option_name('format')}: jsonl, lines, text or csv"
