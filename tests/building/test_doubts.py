@@ -81,7 +81,7 @@ def test_text_with_nul_bytes_is_told(tmp_path):
 
 def test_documents_without_text_are_told(tmp_path):
     _, [said] = build(pa.table({"text": [""] * 50}), tmp_path / "store")
-    assert "no text: all of 50 documents are empty" in said
+    assert "no text: 50 documents, and all are empty" in said
 
 
 def test_warnings_are_about_the_line_of_the_caller(tmp_path, monkeypatch):

@@ -222,6 +222,7 @@ def test_a_list_of_paths_is_files(built, jsonl, monkeypatch):
     with pytest.warns(UserWarning, match="read as 1 path"):
         assert len(tm.load([path.name], 1, tokenizer="bytes", seq_len=4, epochs=1))
     assert built([path.name], template="{text}") == ([path.name], [])
+    assert built([path], template="{text}") == (["from a file"], [])  # it says nothing of what is no string
     with pytest.raises(tm.errors.UsageError, match=r"PosixPath.*tm\.read\(\*paths\)"):
         built(path.parent.glob("*.jsonl"))
     for names in (["finewebedu", "org/name"], ["https://example.invalid/a.jsonl"]):  # no request is made

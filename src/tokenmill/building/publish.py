@@ -175,7 +175,7 @@ def _doubts(manifest: Manifest, quarantine: _Quarantine, source: Source) -> list
         why = with_likely_cause(f"{file}: {quarantine.why[file]}", file, source)
         doubts.append(f"{lost:,} of {some(total, 'document')} ({100 * lost / total:.3g}%) left out{all_of}; {why}")
     if manifest.documents and not manifest.text_bytes:
-        doubts.append(f"no text: all of {some(manifest.documents, 'document')} are empty")
+        doubts.append(f"no text: {some(manifest.documents, 'document')}, and all are empty")
     doubts += texts_in_doubt(source, quarantine.by_file)
     if not manifest.documents and (lost or manifest.failed or not trial_of(manifest.options)):
         doubts += [with_likely_cause(entry["error"], entry["file"], source) for entry in manifest.failed[:1]]

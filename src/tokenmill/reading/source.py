@@ -200,7 +200,7 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
             )
         if isinstance(item, tuple):
             yield from _flatten(item, template)
-        elif isinstance(item, list) and template != "{text}" and all(map(_is_path, item)):
+        elif isinstance(item, list) and all(_is_path(each, template) for each in item):
             if any(isinstance(path, str) for path in item):
                 warn(
                     f"a list of strings that look like paths is read as {some(len(item), 'path')}: pass tm.read(*paths)"
@@ -211,10 +211,11 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
             yield item
 
 
-def _is_path(item: Any) -> bool:
+def _is_path(item: Any, template: str | None) -> bool:
     """Whether an item of a list is a path. What only looks like an URL or a dataset is not asked for over the network."""
-    is_name = isinstance(item, str) and looks_like_path(item) and not is_url(item) and hub_input(item) is None
-    return is_name or isinstance(item, os.PathLike)
+    if isinstance(item, str) and template != "{text}":
+        return looks_like_path(item) and not is_url(item) and hub_input(item) is None
+    return isinstance(item, os.PathLike)
 
 
 def _streams(item: Any) -> Iterator[Stream]:

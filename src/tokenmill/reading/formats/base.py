@@ -149,8 +149,8 @@ def remedy(source: Source, names: Iterable[str]) -> str:
     if asked and answer:
         template = "\n".join(f"{{{name}}}" for name in asked + answer[:1])
         return f"For all of it pass {option_name('template', template)}"
-    if chat := CHATS.intersection(names):
-        return f"{chat.pop()!r} holds chats: write each as one text first, as the chat template of a tokenizer does"
+    if chats := [name for name in names if name in CHATS]:
+        return f"{chats[0]!r} holds chats: write each as one text first, as the chat template of a tokenizer does"
     other = "files that differ in this can be sources of one recipe, each with its own text_field"
     return f"Choose with {option_name('text_field')}; {other}"
 
