@@ -130,15 +130,17 @@ class _Plan:
             check_whole(path, receipt, self.files)
         self._check_exported()
         self.tokenizer = self._tokenizer()
-        facts = self.exported.get("tokenizer") if self.tokenizer is None else None
         self.eos = self._eos()
         self.bos = self.exported.get("bos")
-        self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else (facts or {}).get("vocab_size")
+        known = self.exported.get("tokenizer", {}).get("vocab_size")
+        self.vocab_size: int | None = self.tokenizer.vocab_size if self.tokenizer else known
         self.dtype = self._dtype()
         if self.eos is not None and self.eos > np.iinfo(self.dtype).max:
             raise UsageError(f"eos={self.eos} is not an id of {self.dtype.name}: change it, or {option_name('dtype')}")
         stats = [[str(file.absolute()), *_identity(file)] for file in self.files]
-        self.key = digest(canonical([self.format.name, stats, self._options(), self.exported.get("store")]))
+        fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
+        options = [arguments.dtype, self.eos, arguments.shard_tokens, fingerprint]
+        self.key = digest(canonical([self.format.name, stats, options, self.exported.get("store")]))
 
     def _format(self) -> ExchangeFormat:
         if self.arguments.format != "auto":
@@ -172,14 +174,11 @@ class _Plan:
         if given is None and self.exported and (self.path / "tokenizer").is_dir():
             given = self.path / "tokenizer"
         tokenizer = None if given is None else load_tokenizer(given)
-        if (
-            tokenizer is not None
-            and self.exported
-            and tokenizer.fingerprint != self.exported["tokenizer"]["fingerprint"]
-        ):
+        known = self.exported.get("tokenizer")
+        if tokenizer is not None and known is not None and tokenizer.fingerprint != known["fingerprint"]:
             raise MismatchError(
-                f"{self.path} was exported with the tokenizer {self.exported['tokenizer']['name']}, not with"
-                f" {tokenizer.name}: leave out -t (tokenizer=...)"
+                f"{self.path} was exported with the tokenizer {known['name']}, not with {tokenizer.name}:"
+                " leave out -t (tokenizer=...)"
             )
         return tokenizer
 
@@ -192,10 +191,8 @@ class _Plan:
             return eos
         if self.tokenizer is not None:
             return self.tokenizer.resolve("eos", "auto" if given is None else given)
-        if given is None or isinstance(given, int):
-            return given
         try:
-            return int(given)
+            return None if given is None else int(given)
         except ValueError:
             raise UsageError(
                 f"eos={given!r} is a name: give its id, or the tokenizer with -t (tokenizer=...)"
@@ -220,11 +217,6 @@ class _Plan:
         if self.arguments.dtype is not None and found.dtype.itemsize != np.dtype(self.arguments.dtype).itemsize:
             raise UsageError(f"{file}: its ids are {found.dtype.name}, as it says: leave out {option_name('dtype')}")
         return found
-
-    def _options(self) -> list[Any]:
-        arguments = self.arguments
-        fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
-        return [arguments.dtype, self.eos, arguments.shard_tokens, fingerprint]
 
     def run(self, folder: Path, report: Report | None) -> Store:
         counts = self.exported.get("shard_documents")
@@ -322,8 +314,7 @@ class _Plan:
 
     def _facts(self, largest: int) -> dict[str, Any]:
         if self.exported:
-            known: dict[str, Any] = self.exported["tokenizer"]
-            return known
+            return dict(self.exported["tokenizer"])
         about = {"engine": IMPORTED, "engine_version": "", "proof": "the ids come from elsewhere"}
         if self.tokenizer is not None:
             return {**tokenizer_facts(self.tokenizer, self.bos, self.eos), **about}

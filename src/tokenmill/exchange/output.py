@@ -137,7 +137,8 @@ class Output:
                 for name, entry in kept.items():
                     journal.append({"name": name, **asdict(entry)})
                 names = [index.name for index in indexes]
-                self._forget([*self._indexes(), *names], sorted({*known, *keys} - kept.keys()))
+                before = [] if self.receipt is None else filter(_is_inside, self.receipt["indexes"])
+                self._forget([*before, *names], sorted({*known, *keys} - kept.keys()))
                 todo = [file for file in files if file.name not in kept]
                 written = {**kept, **self._write_all(todo, journal)}
                 for index in indexes:
@@ -170,10 +171,6 @@ class Output:
             is_known = times == (entry.mtime_ns, entry.ctime_ns) and found.st_ctime_ns < self._finished_ns
             return found.st_size == entry.bytes and (is_known or checksum(path) == entry.checksum)
         return False
-
-    def _indexes(self) -> list[str]:
-        """The files of the export that is there which describe others."""
-        return [] if self.receipt is None else list(filter(_is_inside, self.receipt["indexes"]))
 
     def _forget(self, indexes: list[str], stale: Iterable[str]) -> None:
         """Remove the receipt and what describes files that are about to change; then those files, and what a crash has left."""

@@ -154,8 +154,12 @@ def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
 
 def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Sequence[Stream]) -> None:
     """Refuse options that do not fit what was found."""
-    if options.separator is not None:
-        _check_separator(files)
+    for file in files if options.separator is not None else ():
+        if not REGISTERED[file.format].separator:
+            raise UsageError(
+                f"separator applies to plain text, but {file.path} is read as {file.format};"
+                f" pass {option_name('format', 'text')}"
+            )
     chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
     if chooses_field and not streams:
         _check_has_fields(files, "text_field" if options.template is None else "template")
@@ -173,15 +177,6 @@ def _check_has_fields(files: Sequence[SourceFile], option: str) -> None:
             f"{option_name(option)} is for files with fields, such as jsonl, but {files[0].path} is read as"
             f" {files[0].format}, and so are all others; leave it out, or pass {option_name('format')}"
         )
-
-
-def _check_separator(files: Iterable[SourceFile]) -> None:
-    for file in files:
-        if not REGISTERED[file.format].separator:
-            raise UsageError(
-                f"separator applies to plain text, but {file.path} is read as {file.format};"
-                f" pass {option_name('format', 'text')}"
-            )
 
 
 def _distinct(streams: list[Stream]) -> tuple[Stream, ...]:

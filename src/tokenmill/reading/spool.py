@@ -245,19 +245,14 @@ def _as_tables(
 def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> Iterator[pa.Table]:
     rows, first = iter(data), None
     while batch := list(islice(rows, min(BATCH_ROWS, wanted() or BATCH_ROWS))):
-        if first is None:
-            first = next((item for item in batch if item is not None), None)
-            _check_is_text(first)
+        first = first or next((item for item in batch if item is not None), None)
+        if first is not None and not isinstance(first, str):
+            row = "(row['text'] for row in rows), an Arrow table or a dataset"
+            raise UsageError(
+                f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
+                f" pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else row}"
+            )
         yield pa.table({name: pa.array([_encoded(item) for item in batch], pa.large_binary())})
-
-
-def _check_is_text(first: Any) -> None:
-    if first is not None and not isinstance(first, str):
-        row = "(row['text'] for row in rows), an Arrow table or a dataset"
-        raise UsageError(
-            f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
-            f" pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else row}"
-        )
 
 
 def _needed_columns(table: pa.Table, source: Source) -> pa.Table:

@@ -156,9 +156,8 @@ def _audit(facts: dict[str, Any]) -> str:
         return ""
     words = (("with_bos", "begin with bos"), ("with_eos", "end with eos"), ("repeated", "repeat an earlier one"))
     shares = ", ".join(f"{percent(audit[name], audit['documents'])} {what}" for name, what in words)
-    return f"documents: {shares}" + (
-        "" if audit["unused_ids"] is None else f"; {some(audit['unused_ids'], 'unused id')}"
-    )
+    unused = audit["unused_ids"]
+    return f"documents: {shares}" + ("" if unused is None else f"; {some(unused, 'unused id')}")
 
 
 def _built(facts: dict[str, Any]) -> str:
@@ -177,6 +176,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     documents = f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined"
     text = f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} per token"
     files, skipped = some(source["files"], "file"), facts.get("log_lines_skipped", 0)
+    of_log = f"{some(skipped, 'line')} of events.jsonl left out: damaged, or not of this version"
     rows = [
         ("store", facts["path"] + _state(facts)),
         ("documents", documents),
@@ -203,10 +203,7 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
         ("", _last_build(facts)),
-        (
-            "log",
-            f"{some(skipped, 'line')} of events.jsonl left out: damaged, or not of this version" if skipped else "",
-        ),
+        ("log", of_log if skipped else ""),
         ("fingerprint", facts["fingerprint"]),
         *(("failed", entry["error"]) for entry in facts["failed_files"]),
     ]

@@ -216,9 +216,7 @@ class CacheDestination:
         place = self.root / "stores" / _store_name(self.build_key, built.manifest.shard_ids, failed)
         with writing(place), build_lock(self.root, lambda process: None):  # two entries may have the same content
             disk.make_folder(place.parent)
-            for leftover in disk.matching(
-                place.parent, "*.tmp"
-            ):  # of a process that was killed: moving stores needs the lock
+            for leftover in disk.matching(place.parent, "*.tmp"):  # of a process that was killed: moving needs the lock
                 disk.remove_tree(leftover)
             if self._is_usable(place):
                 disk.remove_tree(built.path)

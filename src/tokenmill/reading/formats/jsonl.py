@@ -93,10 +93,9 @@ class JsonlFormat(DelimitedFormat):
             return None
         if not names:
             return None
-        missing = [repr(name) for name in source.fields if name not in names]
         kinds = [f"{n!r} is of type {_kind(v)}" for n in source.fields if not isinstance(v := dig(names, n)[1], text)]
         what = f"no text in the first records: {', '.join(kinds)}" if kinds else "no record has all of the fields"
-        if missing:
+        if missing := [repr(name) for name in source.fields if name not in names]:
             what = f"the first records have no field {', '.join(missing)}"
         return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source, names)}"
 
@@ -324,9 +323,7 @@ class _ObjectLines(Continued):
         seen = seen.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # without escaped quotes
         codes, out = np.frombuffer(seen, np.uint8), np.frombuffer(data, np.uint8).copy()
         quoted = np.bitwise_xor.accumulate(codes == ord('"')) ^ self.is_quoted
-        steps = STEPS[codes]
-        steps[quoted] = 0
-        depth = self.depth + np.cumsum(steps, dtype=np.int32)
+        depth = self.depth + np.cumsum(np.where(quoted, 0, STEPS[codes]), dtype=np.int32)
         beyond = np.flatnonzero(depth < 0)
         if len(beyond) and data[beyond[0] + (self.is_array and self.depth >= 0) :].strip():
             raise InputError(f"{self.file.shown}: the file goes on where its JSON {self.what} ends")
