@@ -117,23 +117,19 @@ def _destination(out: str | os.PathLike[str], *, shared: bool = False) -> Destin
 def _build_in_folder(request: BuildRequest, folder: Path, listener: Listener) -> Store:
     """Build in a folder. Another build there may make the same store: wait for it. One that cannot be written may have it."""
     destination = FolderDestination(folder)
-    while True:
-        failure = None
+    store = None
+    while store is None:
         try:
             return run_build(request, destination, listener)
         except LockedError:
             with build_lock(folder, waiting_reporter(folder, listener)):
                 pass  # what it has built is looked at by all that wait at once
+            store = destination.current_store(request := resolve(request))
         except BuildError as error:
-            if not error.is_unwritable:
+            store = destination.current_store(resolve(request)) if error.is_unwritable else None
+            if store is None:
                 raise
-            failure = error
-        request = resolve(request)
-        store = destination.current_store(request)
-        if store is not None:
-            return report_up_to_date(store, listener)
-        if failure is not None:
-            raise failure
+    return report_up_to_date(store, listener)
 
 
 def _build_slice(request: BuildRequest, out: str | os.PathLike[str], listener: Listener) -> Store | None:
