@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from packing_reference import write_store
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import tokenmill as tm
 
@@ -108,6 +108,24 @@ def test_set_epoch_says_where_workers_begin(view, workers):
     for epoch in (1, 0, 2):
         dataset.set_epoch(epoch)
         assert plain(through) == batches(loader, 11 * epoch, 11 * epoch + 11)
+
+
+class Twice(IterableDataset):
+    """Two passes of a dataset, the second of which is the first again."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __iter__(self):
+        for _ in range(2):
+            self.dataset.set_epoch(0)
+            yield from self.dataset
+
+
+def test_set_epoch_in_a_worker_that_has_begun(view):
+    loader = tm.load(view, 4, epochs=1)
+    through = DataLoader(Twice(loader.dataset()), batch_size=None, num_workers=1)
+    assert plain(through) == batches(loader, 0, 11) * 2
 
 
 # --- torchdata ------------------------------------------------------------------------------------------------------------

@@ -499,6 +499,18 @@ def test_mirrors_that_were_not_used_are_pruned(bucket, corpus, own_cache, capsys
     assert [len(list(used)), len(list(tm.open(name)))] == tokens, "fetched again"
 
 
+def test_a_mirror_that_does_not_say_of_what(bucket, corpus, own_cache):
+    """After a power failure the file with its URL may be empty. The mirror is made again when it is opened, and can be pruned."""
+    from tokenmill.building.cache.maintenance import prune
+
+    folder = build(corpus, f"{bucket}/store").path
+    (folder / ".url").write_text("")
+    assert tm.open(f"{bucket}/store").url == f"{bucket}/store"
+    (folder / ".url").write_text("")
+    assert [each.name for each in prune(own_cache, 1).removed] == [folder.name]
+    assert not folder.exists()
+
+
 def test_mirrors_are_pruned_without_a_connection(bucket, corpus, own_cache, monkeypatch):
     """Also those of earlier versions, that nobody has marked as used, and those that a kill has left incomplete."""
     from tokenmill.building.cache.maintenance import prune

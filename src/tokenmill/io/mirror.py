@@ -36,7 +36,7 @@ def make_mirror(folder: Path, url: str, limit: int | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / URL
     if limit is None:
-        limit = mirror_limit(folder) if path.exists() else LIMIT
+        limit = LIMIT if mirrored_url(folder) is None else mirror_limit(folder)
     text = f"{url}\n{limit}\n"
     if not path.exists() or path.read_text() != text:
         temporary = folder / f"{URL}.{secrets.token_hex(4)}"
@@ -48,7 +48,7 @@ def mirrored_url(folder: Path) -> str | None:
     """The URL that a folder is the mirror of; None if it is no mirror."""
     try:
         return _origin(folder)[0]
-    except OSError:
+    except (OSError, ValueError):  # a power failure may leave an empty file
         return None
 
 

@@ -81,7 +81,8 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Start the pass of this number at the next `for`. A pass is one epoch, or the loader's `epochs`."""
         self.loader.seen = epoch * (self.loader.epochs or 1) * len(self.loader.samples)
-        self.loader.in_workers[0] = 0
+        if self.loader.in_workers is not None:  # as in a worker
+            self.loader.in_workers[0] = 0
         self.given = self.skip = 0
 
     def state_dict(self) -> dict[str, Any]:
