@@ -103,6 +103,18 @@ def test_warnings_are_about_the_line_of_the_caller(tmp_path, monkeypatch):
         assert [each.filename for each in caught] == [__file__] * count
 
 
+@pytest.mark.parametrize("limit", ["max_documents", "max_rows", "max_tokens"])
+def test_a_trial_of_nothing_is_no_store_either(tmp_path, limit):
+    """But a limit of tokens may be smaller than the first document."""
+    (tmp_path / "a.jsonl").write_text("\n" * 9)
+    if limit == "max_tokens":
+        (tmp_path / "a.jsonl").write_text(PLAIN)
+        assert len(build(tmp_path / "a.jsonl", tmp_path / "store", max_tokens=2)[0]) == 0
+        return
+    with pytest.raises(InputError, match="the input is empty or blank"):
+        build(tmp_path / "a.jsonl", tmp_path / "store", **{limit: 5})
+
+
 NO_DATA = {
     "UTF-16 text: iconv": PLAIN.encode("utf-16"),
     "UTF-32 text: iconv": PLAIN.encode("utf-32-be"),

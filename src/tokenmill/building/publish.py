@@ -31,7 +31,7 @@ from tokenmill.option_types import option_name
 from tokenmill.reading import Source
 from tokenmill.reading.pieces import texts_in_doubt, with_likely_cause
 from tokenmill.store.columns import shard_of_file
-from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint, trial_of
+from tokenmill.store.manifest import Manifest, read_manifest, store_fingerprint
 from tokenmill.store.shard import content_digest, has_columns, sealed
 from tokenmill.store.side_files import NEXT, QUARANTINE, settle
 from tokenmill.store.sources import SOURCES, RowCounter, Sources
@@ -177,7 +177,7 @@ def _doubts(manifest: Manifest, quarantine: _Quarantine, source: Source) -> list
     if manifest.documents and not manifest.text_bytes:
         doubts.append(f"no text: {some(manifest.documents, 'document')}, and all are empty")
     doubts += texts_in_doubt(source, quarantine.by_file)
-    if not manifest.documents and (lost or manifest.failed or not trial_of(manifest.options)):
+    if not manifest.documents and (lost or manifest.failed or manifest.options["max_tokens"] is None):
         doubts += [with_likely_cause(entry["error"], entry["file"], source) for entry in manifest.failed[:1]]
         why = "; ".join(doubts) or "the input is empty or blank"
         raise InputError(f"no document in {first_names(source.inputs)}, so no store is published: {why}")

@@ -230,7 +230,7 @@ def _finished(event: events.Finished, text_bytes: int = 0) -> str:
         f"{f' ({reasons})' if reasons else ''}; {some(event.tokens, 'token')}"
     ]
     if not event.documents:
-        lines.append("the store is empty: the input has no document, or a limit is smaller than the first one")
+        lines.append("the store is empty: the limit is smaller than the first document")
     lines += [f"warning: {doubt}" for doubt in event.doubts]
     if event.special_documents:
         became = "their ids" if event.special_tokens == "parse" else "ordinary text"
