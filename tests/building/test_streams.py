@@ -391,6 +391,19 @@ def test_an_array_on_standard_input_is_cut_like_lines(give, tokenizer_path, tmp_
     assert documents(tm.open(tmp_path / "few")) == found[0][:10]
 
 
+def test_a_split_that_is_not_given_any_more(tokenizer_path, tmp_path):
+    """Fewer parts of a dataset do not take their documents out of a store, however few they are."""
+    train, test = (datasets.Dataset.from_dict({"text": texts(n)[-rows:]}) for n, rows in ((500, 400), (600, 20)))
+    whole = tm.build(datasets.DatasetDict(train=train, test=test), tokenizer_path, tmp_path / "out", **OPTIONS)
+    with pytest.raises(MismatchError, match="not in the input now: those of <dataset test>"):
+        tm.build(datasets.DatasetDict(train=train), tokenizer_path, tmp_path / "out", **OPTIONS)
+    assert tm.open(tmp_path / "out").fingerprint == whole.fingerprint
+    more = datasets.DatasetDict(train=train, test=test, extra=test)
+    assert len(tm.build(more, tokenizer_path, tmp_path / "out", **OPTIONS)) == len(whole) + 20
+    fewer = tm.build(datasets.DatasetDict(train=train), tokenizer_path, tmp_path / "out", **OPTIONS, force=True)
+    assert len(fewer) == 400
+
+
 def test_standard_input_without_anything(give, tokenizer_path, tmp_path, capsys):
     """A pipe whose first command failed."""
     for format in ("jsonl", "text", "arrow"):

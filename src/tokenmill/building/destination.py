@@ -153,7 +153,8 @@ class FolderDestination:
     def existing_store(self, plan: BuildPlan) -> Store | None:
         was, now = plan.prior.published.source["inputs"] if plan.prior.published else [], plan.source.inputs
         gone = [name for name in was if name not in now]
-        if gone and not plan.source.streams and (lost := _left_out(plan, gone)):
+        only_fewer = set(now) < set(was)  # of streams, another name may be the same text
+        if gone and (only_fewer or not plan.source.streams) and (lost := _left_out(plan, gone)):
             raise MismatchError(
                 f"{self.name} has documents that are not in the input now: those of {first_names(lost)} (the input was"
                 f" {first_names(was)}, now {first_names(now)}). Give that too, choose another folder, or rebuild this one"
@@ -172,10 +173,10 @@ class FolderDestination:
 def _left_out(plan: BuildPlan, gone: list[str]) -> list[str]:
     """The files whose documents the store in the folder has, and which a plan has under no name.
 
-    `gone` are the inputs that are not given now: all that is known for a trial, or of a store that is not finished.
+    `gone` are the inputs that are not given now: all that is known for a trial or streams, or of an unfinished store.
     """
     manifest = plan.prior.published
-    if manifest is None or not manifest.shard_ids or plan.limit is not None:
+    if manifest is None or not manifest.shard_ids or plan.limit is not None or plan.source.streams:
         return gone
     kept, pieces = {task.id for task in plan.tasks}, [piece for task in plan.tasks for piece in task.pieces]
     names, contents = {piece.file.shown for piece in pieces}, {piece.content for piece in pieces}
