@@ -100,6 +100,19 @@ def test_datasets_with_columns_to_choose(built):
     assert built(dataset.map(lambda row: {"body": row["body"] or "-"}), text_field="body") == (["x", "-", "z"], [])
 
 
+@pytest.mark.parametrize(
+    "wrap", [lambda each: each, lambda each: datasets.DatasetDict(train=each)], ids=["one", "dict"]
+)
+def test_a_transform_of_a_dataset_is_not_left_out(wrap, built):
+    dataset = datasets.Dataset.from_dict({"text": MEMORY_TEXTS})
+    louder = dataset.with_transform(lambda rows: {"text": [text.upper() for text in rows["text"]]})
+    with pytest.raises(tm.errors.UsageError, match=r"has a transform .* pass \(row\['text'\] for row in dataset\)"):
+        built(wrap(louder))
+    assert built(row["text"] for row in louder)[0] == [text.upper() for text in MEMORY_TEXTS]
+    assert built(wrap(louder.with_format(None)))[0] == MEMORY_TEXTS
+    assert built(wrap(dataset.with_format("numpy")))[0] == MEMORY_TEXTS
+
+
 def test_a_dataset_without_the_column(tmp_path, tokenizer_path):
     dataset = datasets.Dataset.from_dict({"title": ["A"], "body": ["x"]})
     with pytest.raises(tm.errors.UsageError, match="title, body"):

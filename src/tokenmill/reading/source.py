@@ -163,6 +163,12 @@ def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Seque
     chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
     if chooses_field and not streams:
         _check_has_fields(files, "text_field" if options.template is None else "template")
+    for stream in streams:
+        if is_dataset(stream.data) and getattr(stream.data, "format", {}).get("type") == "custom":
+            raise UsageError(
+                f"{stream.name} has a transform (with_transform, set_transform), which a build does not apply: pass"
+                " (row['text'] for row in dataset) for its result, or dataset.with_format(None) for the text before it"
+            )
     if options.format == "auto" and any(stream.is_standard_input for stream in streams):
         raise UsageError(
             "standard input has no file name that shows its format:"
