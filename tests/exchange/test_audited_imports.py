@@ -97,6 +97,28 @@ def test_a_second_file_of_another_dtype(tmp_path):
         tm.import_tokens(tmp_path, tmp_path / "store", tokenizer="bytes", eos=EOS)
 
 
+# --- files of a folder ---
+
+
+def test_files_are_read_by_their_numbers(tmp_path):
+    """Text goes on from chunk to chunk, and chunk_10 is not the second one."""
+    whole = [flat(tmp_path / f"train_{number}.bin", largest=240 + number) for number in range(12)]
+    store = tm.import_tokens(tmp_path, tmp_path / "store", tokenizer="bytes", eos=EOS, format="nanogpt")
+    assert [Path(name).name for name in store.splits["train"]] == [f"train_{number}.bin" for number in range(12)]
+    assert np.concatenate(list(store)).tolist() == [id for ids in whole for id in ids]
+
+
+def test_files_without_ids(tmp_path):
+    (tmp_path / "train.bin").touch()
+    with pytest.raises(InputError, match="holds no ids"):
+        tm.import_tokens(tmp_path, tmp_path / "store", tokenizer="bytes")
+    assert not (tmp_path / "store").exists()
+    ids = flat(tmp_path / "val.bin")
+    with pytest.warns(UserWarning, match=r"no ids are in train\.bin"):
+        store = tm.import_tokens(tmp_path, tmp_path / "store", tokenizer="bytes", eos=EOS)
+    assert np.concatenate(list(store)).tolist() == ids
+
+
 def test_files_that_say_other_dtypes(tmp_path):
     """The store takes the wider one."""
     for name, largest, dtype in (("a", 250, "uint16"), ("b", 200_000, "uint32")):

@@ -24,7 +24,7 @@ from tokenmill.exchange.imported_shards import Audit, ImportedShards
 from tokenmill.exchange.other_columns import MASK
 from tokenmill.exchange.output import check_whole, checksum, read_receipt, written_files
 from tokenmill.exchange.registry import FORMATS, recognize
-from tokenmill.formatting import some
+from tokenmill.formatting import first_names, some
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
@@ -226,7 +226,7 @@ class _Plan:
         written = written_files(self.path)
         amount = AmountDone(sum(sizes) + sum(entry.bytes for entry in written.values()), report)
         largest, bos = -1, self.tokenizer.bos_id if self.tokenizer is not None and not self.exported else self.bos
-        audit = Audit(self.vocab_size, bos, self.eos)
+        audit, empty = Audit(self.vocab_size, bos, self.eos), list[str]()
         try:
             for file, entry in written.items():
                 part = amount.part(entry.bytes)
@@ -251,15 +251,20 @@ class _Plan:
                     writer.add(ids.astype(self.dtype, copy=False), ends)
                     part.advance(ids.nbytes)
                 writer.end()
+                empty += [] if writer.tokens or self.exported else [file.name]
                 part.finish()
                 self.unkept_labels += found.unkept_labels.documents
             entries = writer.finish()
             self._check_totals(entries)
+            if empty and len(empty) == len(self.files):
+                raise InputError(f"{self.path} holds no ids")
         except BaseException:
             writer.discard()
             raise
         manifest = self._first_manifest(largest)
         manifest.source["audit"] = audit.facts()
+        if empty:
+            self.suspicions.append(f"no ids are in {first_names(empty)}")
         if not self.exported:
             self.suspicions += audit.suspicions(len(self.files), largest)
         if self.tokenizer is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -190,8 +191,9 @@ def index_folders(path: Path, index: str) -> list[Path]:
 
 
 def in_order(folder: Path, paths: Iterable[Path]) -> list[Path]:
-    """Files or folders below a folder by name, those of the split `train` before all others."""
-    return sorted(paths, key=lambda path: (not is_train(path.relative_to(folder).as_posix()), path))
+    """Files or folders below a folder by name, chunk_2 before chunk_10; those of the split `train` before all others."""
+    padded = {path: [re.sub(r"\d+", lambda number: number[0].zfill(20), part) for part in path.parts] for path in paths}
+    return sorted(padded, key=lambda path: (not is_train(path.relative_to(folder).as_posix()), padded[path], path))
 
 
 def is_train(name: str) -> bool:
