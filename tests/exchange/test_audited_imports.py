@@ -16,9 +16,9 @@ from wrong_inputs import outcome, raw_ids
 
 import tokenmill as tm
 from tokenmill.cli import main
-from tokenmill.errors import InputError, MismatchError, UsageError
+from tokenmill.errors import CorruptError, InputError, MismatchError, UsageError
 from tokenmill.exchange import imported_shards
-from tokenmill.exchange.output import RECEIPT
+from tokenmill.exchange.output import RECEIPT, read_receipt
 from tokenmill.exchange.registry import FORMATS
 from tokenmill.testing.exchange import EOS, contents, make_store, some_documents
 
@@ -95,6 +95,24 @@ def test_a_second_file_of_another_dtype(tmp_path):
     flat(tmp_path / "val.bin", "uint32")
     with pytest.raises(InputError, match=r"val\.bin: every second id is 0"):
         tm.import_tokens(tmp_path, tmp_path / "store", tokenizer="bytes", eos=EOS)
+
+
+# --- a store that is damaged ---
+
+
+@pytest.mark.parametrize("format", [{"format": "nanogpt"}, {"format": "hf"}, {"format": "hf", "seq_len": 50}])
+def test_a_damaged_store_is_not_exported(tmp_path, format):
+    """A copy of the damage would have a checksum of its own, and would be kept when the store is repaired."""
+    made = make_store(tmp_path / "made", some_documents(250), "uint16")
+    rows = tm.pack(made, 50)
+    ids = made.path / "shards" / f"{made.manifest.shard_ids[0]}.npy"
+    body = bytearray(ids.read_bytes())
+    body[200] ^= 1
+    ids.write_bytes(body)
+    for data, options in ((made, format), (rows, {"format": "parquet"})):
+        with pytest.raises(CorruptError, match=rf"{ids.name} is damaged .*tokenmill verify .* --repair"):
+            tm.export(data, tmp_path / "out", **options)
+        assert not read_receipt(tmp_path / "out")
 
 
 # --- files of a folder ---

@@ -135,7 +135,7 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
             raise UsageError(
                 f"a view has its rows already: give {given[0]} to tm.pack, or export the store with seq_len"
             )
-        return data
+        return View(data.store.with_first_touch(), data.layout, data.row_format, data.splits)
     if arguments.shares is not None:
         raise UsageError("give shares with one store, or a dict of stores or views without shares")
     store = data if isinstance(data, Store) else open_store(data)
@@ -143,6 +143,7 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
 
 
 def _of_store(store: Store, splits: tuple[Split, ...], arguments: ExportArguments) -> Part:
+    store = store.with_first_touch()  # damaged ids would get checksums of their own
     if arguments.seq_len is None:
         return Selection(store, splits)
     options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}

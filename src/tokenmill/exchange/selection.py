@@ -129,7 +129,9 @@ class Selection:
         """The ids of a shard. Raises CorruptError if its file is not what the manifest says."""
         manifest = self.store.manifest
         path = column_path(self.store.path / "shards", manifest.shard_ids[shard], IDS)
-        open_column(path, self.store.dtype, manifest.shard_tokens[shard])
+        column = open_column(path, self.store.dtype, manifest.shard_tokens[shard])
+        if self.store.first_touch is not None:
+            self.store.first_touch[IDS].check(shard, 0, len(column), column)
         return FileIds(path, self.store.dtype, HEADER_BYTES, manifest.shard_tokens[shard])
 
     def _read(self, documents: Documents, mask: npt.NDArray[np.bool_]) -> Iterator[Block]:
