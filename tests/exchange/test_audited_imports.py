@@ -16,7 +16,7 @@ from wrong_inputs import outcome, raw_ids
 
 import tokenmill as tm
 from tokenmill.cli import main
-from tokenmill.errors import CorruptError, InputError, MismatchError, UsageError
+from tokenmill.errors import CorruptError, InputError, MismatchError, StoreError, UsageError
 from tokenmill.exchange import imported_shards
 from tokenmill.exchange.output import RECEIPT, read_receipt
 from tokenmill.exchange.registry import FORMATS
@@ -113,6 +113,25 @@ def test_a_damaged_store_is_not_exported(tmp_path, format):
         with pytest.raises(CorruptError, match=rf"{ids.name} is damaged .*tokenmill verify .* --repair"):
             tm.export(data, tmp_path / "out", **options)
         assert not read_receipt(tmp_path / "out")
+
+
+def test_flat_files_of_a_store_without_eos(tmp_path):
+    """The remedy is not an eos, which is refused for an export."""
+    store = tm.build(["one", "two"], "bytes", tmp_path / "made", eos="none", workers=0, progress="quiet")
+    tm.export(store, tmp_path / "out", format="nanogpt")
+    with pytest.raises(UsageError, match="do not say where documents end: its store has no eos: export it in a format"):
+        tm.import_tokens(tmp_path / "out", tmp_path / "store")
+    tm.export(store, tmp_path / "megatron", format="megatron")
+    assert tm.import_tokens(tmp_path / "megatron", tmp_path / "store").fingerprint == store.fingerprint
+
+
+def test_text_of_an_import_without_a_tokenizer(tmp_path):
+    flat(tmp_path / "train.bin")
+    store = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", eos=EOS, dtype="uint16")
+    with pytest.raises(
+        StoreError, match=r"import its ids with their tokenizer, or decode them with tm\.load_tokenizer$"
+    ):
+        store.text(0)
 
 
 # --- files of a folder ---

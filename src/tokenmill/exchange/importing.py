@@ -238,9 +238,12 @@ class _Plan:
                 with _blaming(file):
                     found = self._read(file)
                 if not found.has_borders and self.eos is None:
+                    give_eos = (
+                        f"give the eos token with {option_name('eos', 50256)}, or the tokenizer with -t (tokenizer=...)"
+                    )
+                    keep = "its store has no eos: export it in a format that keeps documents, such as megatron"
                     raise UsageError(
-                        f"{file}: {self.format.name} files do not say where documents end: give the eos token with"
-                        f" {option_name('eos', 50256)}, or the tokenizer with -t (tokenizer=...)"
+                        f"{file}: {self.format.name} files do not say where documents end: {keep if self.exported else give_eos}"
                     )
                 writer.begin(str(file.absolute()))
                 for ids, ends in _documents(file, found, self.eos):

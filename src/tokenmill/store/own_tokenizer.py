@@ -32,8 +32,8 @@ class StoredTokenizer:
 
         if not self.path.is_dir():
             raise StoreError(
-                f"{self.path.parent} has no tokenizer to decode with: {self.path} is missing; run its build again, or decode"
-                f" the ids with tm.load_tokenizer({self.name!r})"
+                f"{self.path.parent} has no tokenizer to decode with: {self.path} is missing; run its build again,"
+                " import its ids with their tokenizer, or decode them with tm.load_tokenizer"
             )
         return load_tokenizer(self.path)
 
