@@ -101,7 +101,9 @@ class TorchTensors(TensorFormat):
         found = {name: found[name] for name in NAMES_READ if isinstance(found.get(name), torch.Tensor)}
         for each in found.values():
             if each.layout != torch.strided or not each.is_contiguous() or each.nbytes > path.stat().st_size:
-                raise InputError(f"{path}: a tensor that is larger than its file, sparse or not contiguous; it is not loaded")
+                raise InputError(
+                    f"{path}: a tensor that is larger than its file, sparse or not contiguous; it is not loaded"
+                )
         return {name: each.detach().numpy() for name, each in found.items()}
 
 
