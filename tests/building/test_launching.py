@@ -148,6 +148,7 @@ def in_templates(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> No
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_template_that_was_started_early(corpus, expected, tokenizer_path, tmp_path, workers):
     """It is the one that workers are forked from; where there is no more than one worker, it ends."""
+    worker_process.drop_template()  # that of a command which ended before it was needed
     worker_process.prepare_template()
     [early] = templates()
     parents = []
