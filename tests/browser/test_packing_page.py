@@ -88,7 +88,7 @@ def test_lengths_that_are_typed(page, store, seq_len):
 @pytest.mark.parametrize("typed", ["0", "-5", "2.5", "99999999999"])
 def test_lengths_that_cannot_be_are_refused(page, typed):
     page.fill(BOX, "512")
-    page.evaluate(f"document.querySelector(\"{BOX}\").dataset.old = 1")
+    page.evaluate(f'document.querySelector("{BOX}").dataset.old = 1')
     page.keyboard.press("Enter")  # draws the form anew
     wait_for(page, "document.querySelector('[data-old]') === null")
     wait_for_length(page, 512)
