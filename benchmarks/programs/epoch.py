@@ -15,7 +15,7 @@ import tokenmill as tm
 
 FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 
-view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
+view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields], split="all")
 _ = tm.load  # imports it
 began = time.perf_counter()
 loader = tm.load(view, batch_size, epochs=1, prefetch=0, verify=verify or None)

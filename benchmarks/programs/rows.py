@@ -18,7 +18,7 @@ fields = ("input_ids", "labels", "position_ids", "document_ids")
 views = {}
 for strategy in ("concat", "best_fit"):
     for count in (1, 2, 4):
-        views[strategy, count] = tm.pack(store, seq_len, strategy=strategy, fields=fields[:count])
+        views[strategy, count] = tm.pack(store, seq_len, strategy=strategy, fields=fields[:count], split="all")
 rng = np.random.default_rng(0)
 times = {key: ([], []) for key in views}
 for turn in range(-turns // 10, turns):
