@@ -42,8 +42,8 @@ SECTIONS = {
     "engines": (
         "Engines",
         "`python -m benchmarks engines`: MB/s of text on one core, 40 MB of English articles, 7.5 MB of Japanese, Korean and\n"
-        "Chinese ones. Bold: the choice of `auto`. *Refused*: the engine differs from the reference, or cannot load the\n"
-        "tokenizer. The last column is the speed-up of `auto` over encoding one document at a time with `tokenizers`.",
+        "Chinese ones. Bold: the choice of `auto`; nothing where gigatoken does not run a tokenizer. The last column is the\n"
+        "speed-up of `auto` over encoding one document at a time with `tokenizers`.",
     ),
     "parsing": (
         "JSON lines",
