@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,6 +84,19 @@ def test_a_template_has_one_thread(corpus, expected, tokenizer_path, tmp_path, e
     assert threads == 1
     assert are_forked
     assert all(are_forked)
+
+
+@pytest.mark.parametrize(("lives", "is_alone"), [(0.1, True), (60, False)])
+def test_a_template_waits_for_a_thread_that_is_ending(lives, is_alone):
+    """The kernel counts a thread for a moment after it was joined; a fork then is as safe as a moment later."""
+    code = (
+        "import threading, time; from tokenmill.building.executors import worker_template as template\n"
+        f"threading.Thread(target=time.sleep, args=({lives},), daemon=True).start()\n"
+        "print(template._is_alone(), flush=True)"
+    )
+    environment = {**os.environ, **worker_process.TEMPLATE_ENVIRONMENT}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(is_alone)
 
 
 def test_a_template_that_is_killed(corpus, expected, tokenizer_path, tmp_path):

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 
 from tokenmill.building.executors import worker
@@ -31,6 +32,7 @@ from tokenmill.errors import TokenmillError
 
 GO = b"go"
 HAS_THREADS = 71  # exit code: this process has more than one thread, so that a fork of it may hang
+ENDING_SECONDS = 1.0
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
     if not line:
         return
     loaded = _load(TaskContext(**json.loads(line)))
-    if thread_count() > 1:
+    if not _is_alone():
         os._exit(HAS_THREADS)
     gc.collect()
     gc.freeze()  # a collection in a worker does not touch these objects, so their memory stays shared
@@ -71,6 +73,16 @@ def _load(context: TaskContext) -> TaskRunner | TokenmillError:
         return runner
     except TokenmillError as error:  # the first worker reports it
         return error
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread. One that was joined may still be ending: the kernel counts it for a moment."""
+    until = time.monotonic() + ENDING_SECONDS
+    while thread_count() > 1:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def _fork(loaded: TaskRunner | TokenmillError, descriptors: list[int], requests: socket.socket) -> tuple[int, int]:
