@@ -44,7 +44,7 @@ def saved_tokenizer(spec: str | None, folder: Path) -> Tokenizer:
     """The tokenizer given, or the demo tokenizer, saved to a folder."""
     tokenizer = load_tokenizer(spec or demo_tokenizer())
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.definition.save(folder)
+    tokenizer._definition.save(folder)
     return tokenizer
 
 

@@ -58,7 +58,7 @@ def _table(result: Result) -> str:
 
 
 def _measure(tokenizer: Tokenizer, texts: list[str], rounds: int) -> Result:
-    definition = tokenizer.definition
+    definition = tokenizer._definition
     choice = choose(definition)
     reference = definition.reference
     exact = [] if choice.engine == reference else [choice.engine]

@@ -46,18 +46,13 @@ OPTIONS = {
     "pack": ("Packing",),
     "read": ("Reading",),
 }
-# Members that other parts of tokenmill call. They are listed, so that nobody takes them for forgotten, but may change.
-INTERNAL = {
-    "Loader": {"spans", "make_batch", "check_rank"},
-    "Mixture": {"before", "sources"},
-    "Recipe": {"naming", "splits_of"},
-    "Source": {"streams", "looked_at", "pins", "text_template", "fields", "selection", "options"},
-    "Store": {"maps_all", "with_first_touch", "spec", "fetch_ahead", "pieces", "receipt_of"},
-    "Tokenizer": {
-        *("definition", "wanted", "live", "choice", "traits", "reference_traits", "runs_reference", "for_corpus"),
-        *("needs_proof", "leaves_to_reference", "encoder", "encoder_options", "resolve", "special_names"),
-    },
-    "View": {"prepared"},
+# Options that an object keeps as attributes.
+KEPT = {
+    "Loader": ("load", "global_batch_size rank world_size seed shuffle epochs drop_last prefetch"),
+    "Source": (
+        "read",
+        "format text_field template separator separator_newlines split config revision streaming on_error",
+    ),
 }
 
 
@@ -107,7 +102,7 @@ def _function(name: str, function: Any) -> list[str]:
 
 
 def _members(owner: type) -> list[str]:
-    """The public fields, properties and methods of a class, in the order of its source; then those for tokenmill itself."""
+    """The public fields, properties and methods of a class, in the order of its source."""
     comments = dict(re.findall(r"^    (\w+): [^#\n]*  # (.+)$", inspect.getsource(owner), re.MULTILINE))
     fields = [name for name in inspect.get_annotations(owner) if not name.startswith("_")]
     kinds = {name: _cell(inspect.get_annotations(owner)[name]) for name in fields}
@@ -121,20 +116,21 @@ def _members(owner: type) -> list[str]:
             kinds[name], lines[name] = _cell(inspect.signature(found).return_annotation), _first_paragraph(found)
         elif inspect.isfunction(member):
             methods[name] = member
-    internal = INTERNAL.get(owner.__name__, set())
-    rows = [f"| `{name}` | `{kind}` | {lines[name]} |" for name, kind in kinds.items() if name not in internal]
+    rows = [f"| `{name}` | `{kind}` | {lines[name]} |" for name, kind in kinds.items()]
+    rows += [f"| `{name}` | option of `tm.{verb}` | {text} |" for name, verb, text in _kept(owner)]
     parts = ["| property | type | meaning |\n|---|---|---|", *rows, ""] if rows else []
     for name, member in methods.items():
-        if name not in internal:
-            parts += [f"### {owner.__name__}.{name}\n", *_function(name, member)]
-    return [*parts, *_internal(internal, lines, methods)]
+        parts += [f"### {owner.__name__}.{name}\n", *_function(name, member)]
+    return parts
 
 
-def _internal(names: set[str], lines: dict[str, str], methods: dict[str, Any]) -> list[str]:
-    """A table of the members that are there for other parts of tokenmill."""
-    told = {**lines, **{name: _first_sentence(method) for name, method in methods.items()}}
-    rows = [f"| `{name}` | {line} |" for name, line in told.items() if name in names]
-    return ["| used by other parts of tokenmill | meaning |\n|---|---|", *rows, ""] if rows else []
+def _kept(owner: type) -> list[tuple[str, str, str]]:
+    """The options that an object keeps: name, function, help."""
+    from tokenmill.option_calls import VERBS
+    from tokenmill.option_types import declared
+
+    verb, names = KEPT.get(owner.__name__, ("", ""))
+    return [(name, verb, _sentence(declared(VERBS[f"tm.{verb}"])[name].help.text)) for name in names.split()]
 
 
 def _signature(name: str, function: Any) -> str:

@@ -39,7 +39,7 @@ def main() -> None:
     equal: dict[str, str] = before["same_answers"] if same else {}
     for spec in specs_of(options.tokenizers):
         try:
-            definition = load_tokenizer(spec).definition
+            definition = load_tokenizer(spec)._definition
         except TokenmillError as error:
             print(f"{Path(spec).name}: {error}", flush=True)
             continue

@@ -90,19 +90,19 @@ def _one(spec: str, texts: dict[str, list[str]], other: str | None) -> tuple[str
     found: list[tuple[str, int, int]] = []
     for policy in ("parse", "text"):
         ready = load_tokenizer(tokenizer, special_tokens=policy)
-        asked = [text for _, text in characters.questions(ready.definition, characters.trusted(()), [])]
-        asked += [*suite.texts(ready.definition), *(text for documents in texts.values() for text in documents)]
+        asked = [text for _, text in characters.questions(ready._definition, characters.trusted(()), [])]
+        asked += [*suite.texts(ready._definition), *(text for documents in texts.values() for text in documents)]
         values = text_array(asked)
-        right = load_tokenizer(ready, engine="reference").encoder().run(values)
+        right = load_tokenizer(ready, engine="reference")._encoder().run(values)
         if policy == "text":
             _check_no_special(ready, right[0])
-        engines = [] if ready.runs_reference else [ready.engine]
+        engines = [] if ready._runs_reference else [ready.engine]
         for engine in engines:
-            ids = load_tokenizer(ready, engine=engine).encoder().run(values)
+            ids = load_tokenizer(ready, engine=engine)._encoder().run(values)
             found.append((f"{engine} ({policy})", len(differing(right, ids)), len(asked)))
         if not engines:
             found.append((f"reference alone: {ready.engine} ({policy})", 0, len(asked)))
-        if other is not None and ready.definition.reference == "tokenizers":
+        if other is not None and ready._definition.reference == "tokenizers":
             _compare_lines(ready, other, asked, right[:2])
     return _kind(tokenizer), found
 
@@ -110,7 +110,7 @@ def _one(spec: str, texts: dict[str, list[str]], other: str | None) -> tuple[str
 def _compare_lines(tokenizer: Tokenizer, python: str, texts: list[str], right: Encoded) -> None:
     """Print what another version of the reference encodes otherwise. An error if such differences are not expected."""
     with Examined("tokenizers", python=python) as other, tempfile.TemporaryDirectory() as folder:
-        tokenizer.definition.save(Path(folder))
+        tokenizer._definition.save(Path(folder))
         try:
             other.ask(Path(folder), texts)
             ids = other.answer()
@@ -118,11 +118,11 @@ def _compare_lines(tokenizer: Tokenizer, python: str, texts: list[str], right: E
             print(f"  the other line refuses it: {str(error)[:150]}", flush=True)
             return
     differ = differing(right, ids)
-    known = "as is known" if tokenizer.differs_by_line else "which is not known"
+    known = "as is known" if tokenizer._differs_by_line else "which is not known"
     examples = [str(Difference.of(texts, right, ids, i)) + f" in {texts[i][:60]!a}" for i in differ[:2]]
     if differ:
         print(f"  the other line encodes {len(differ)} of {len(texts):,} otherwise, {known}: {examples}", flush=True)
-    if differ and not tokenizer.differs_by_line:
+    if differ and not tokenizer._differs_by_line:
         raise TokenmillError("the two lines of tokenizers differ, but their stores would be taken as the same")
 
 
@@ -133,9 +133,9 @@ def _check_no_special(tokenizer: Tokenizer, ids: Any) -> None:
 
 
 def _kind(tokenizer: Tokenizer) -> str:
-    if tokenizer.definition.json is None:
+    if tokenizer._definition.json is None:
         return "no json form"
-    body = json.loads(tokenizer.definition.json)
+    body = json.loads(tokenizer._definition.json)
     model = body.get("model", {}).get("type")
     if model in ("WordPiece", "Unigram"):
         return str(model)

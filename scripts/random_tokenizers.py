@@ -67,7 +67,7 @@ def _one(draw: random.Random, folder: Path, documents: int) -> str:
         tokenizer.fingerprint  # noqa: B018
     except TokenizerError as error:
         return f"no tokenizer: {str(error).partition(': ')[2][:100]}"
-    if "gigatoken" in runners(tokenizer.definition):
+    if "gigatoken" in runners(tokenizer._definition):
         try:
             tokenizer = tm.load_tokenizer(folder / "tokenizer", special_tokens=policy, engine="gigatoken")
             tokenizer.engine  # noqa: B018
@@ -78,7 +78,7 @@ def _one(draw: random.Random, folder: Path, documents: int) -> str:
     path = folder / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
     if policy == "text":
-        made = tokenizers.Tokenizer.from_str(tokenizer.definition.engine_json)
+        made = tokenizers.Tokenizer.from_str(tokenizer._definition.engine_json)
     else:  # as it is read: scores of a trained model lose their last digit in the file, which decides between equals
         made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     made.no_truncation()

@@ -859,13 +859,15 @@ def test_events(corpus, tokenizer_path, tmp_path, workers):
     names = [event["event"] for event in logged]
     assert names[:3] == ["begun", "planned", "started"]
     assert names[-1] == "finished"
-    assert sorted(event["id"] for event in logged if event["event"] == "shard_done") == sorted(store.manifest.shard_ids)
+    assert sorted(event["id"] for event in logged if event["event"] == "shard_done") == sorted(
+        store._manifest.shard_ids
+    )
     assert [event.name for event in told] == names
     plan, last, finished = told[1], told[-2], told[-1]
     assert last.name == "progress"
     assert (last.tokens, last.documents) == (store.num_tokens, len(store))
-    assert last.source_bytes == last.total_source_bytes == store.manifest.source_bytes
-    assert last.text_bytes == store.manifest.text_bytes
+    assert last.source_bytes == last.total_source_bytes == store._manifest.source_bytes
+    assert last.text_bytes == store._manifest.text_bytes
     assert (last.shards_done, last.shards, last.quarantined) == (store.num_shards, store.num_shards, 2)
     shards = [event for event in told if event.name == "shard_done"]
     for name in ("tokens", "documents", "source_bytes", "text_bytes", "quarantined"):
@@ -1019,7 +1021,7 @@ def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
         options = TaskOptions(
             crashes=CrashHistory(poison=poison), announce=lambda first, last: announced.append((first, last))
         )
-        encoded = encode_task(task, source, loaded.encoder(), tmp_path / "shards", options)
+        encoded = encode_task(task, source, loaded._encoder(), tmp_path / "shards", options)
         encoded.writer.discard()
         assert [entry["file"] for entry in encoded.failed] == [str(tmp_path / "b.jsonl.gz")]
         read_before = announced[0][0]

@@ -472,7 +472,7 @@ def test_a_file_that_crashes_its_reader(tokenizer_path, tmp_path):
     with pytest.warns(UserWarning, match="not complete"):
         store = tm.open(tmp_path / "store")
     assert [entry["file"] for entry in store.failed] == [str(data / "b.jsonl")]
-    assert store.manifest.quarantined == {}
+    assert store._manifest.quarantined == {}
     assert len(store) == 3000
     assert {store.locate(i).file for i in range(len(store))} == {str(data / "a.jsonl")}
 

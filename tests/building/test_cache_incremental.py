@@ -46,12 +46,12 @@ def build(place: str, root: Path, tokenizer: Any, **options: Any) -> tuple[tm.St
 def facts_of(store: tm.Store) -> dict[str, Any]:
     return {
         "fingerprint": store.fingerprint,
-        "shards": store.manifest.shard_ids,
+        "shards": store._manifest.shard_ids,
         "ids": [ids.tolist() for ids in store],
         "locations": [tuple(store.locate(i)) for i in range(len(store))],
         "bytes": shard_bytes_of(store),
         "left out": left_out(store),
-        "counts": store.manifest.quarantined,
+        "counts": store._manifest.quarantined,
         "complete": store.complete,
         "failed": [entry["file"] for entry in store.failed],
     }
@@ -61,7 +61,7 @@ def left_out(store: tm.Store) -> list[tuple[Any, ...]]:
     """Which rows of which files gave no document, and why."""
     found = []
     for shard in range(store.num_shards):
-        for number, piece in enumerate(store.pieces(shard)):
+        for number, piece in enumerate(store._pieces(shard)):
             found += [(piece["file"], shard, number, *skip) for skip in piece.get("skips", ())]
     return found
 
@@ -295,7 +295,7 @@ def test_a_flipped_bit_is_not_copied_as_if_it_were_sound(folder, tokenizer_path,
     for number in range(4):
         (data / f"{number}.txt").write_text(words(number, "grouped"))
     store, _ = build(place, folder, tokenizer_path)
-    flip(store.path / "shards" / f"{store.manifest.shard_ids[0]}{suffix}")
+    flip(store.path / "shards" / f"{store._manifest.shard_ids[0]}{suffix}")
     (data / "1.txt").write_text("another text")
     store, _ = build(place, folder, tokenizer_path)
     assert facts_of(store) == scratch(folder, tokenizer_path)
@@ -312,7 +312,7 @@ def test_a_flipped_bit_in_a_shard_that_goes_on_being_used(folder, tokenizer_path
         (data / f"{number}.txt").write_text(words(number, "large"))
     how = {"shard_bytes": "4KB"}
     store, _ = build(place, folder, tokenizer_path, **how)
-    flip(store.path / "shards" / f"{store.manifest.shard_ids[2]}{suffix}")
+    flip(store.path / "shards" / f"{store._manifest.shard_ids[2]}{suffix}")
     (data / "1.txt").write_text(words(9, "large"))
     store, _ = build(place, folder, tokenizer_path, **how)
     expected = scratch(folder, tokenizer_path, **how)
@@ -370,7 +370,7 @@ def test_a_store_of_the_cache_that_lost_a_file(folder, tokenizer_path):
     store, _ = build("cache", folder, tokenizer_path)
     expected = facts_of(store)
     for suffix in (".npy", ".ends.npy", ".json"):
-        (store.path / "shards" / f"{store.manifest.shard_ids[0]}{suffix}").unlink()
+        (store.path / "shards" / f"{store._manifest.shard_ids[0]}{suffix}").unlink()
         store, events = build("cache", folder, tokenizer_path)
         assert "started" in names_of(events)
         assert facts_of(store) == expected
@@ -597,7 +597,7 @@ def test_a_trial_is_the_beginning_of_the_whole(corpora, tokenizer_path, place, l
             continue
         assert [ids.tolist() for ids in trial] == documents[:count], limit
         assert [tuple(trial.locate(i)) for i in range(count)] == locations[:count], limit
-        bad = sum(trial.manifest.quarantined.values())
+        bad = sum(trial._manifest.quarantined.values())
         if limit.keys() == {"max_rows"}:
             assert count + bad == min(limit["max_rows"], len(rows)), limit
         least = places[count - 1] + 1 - count if count else 0  # bad ones before the last document,

@@ -413,7 +413,7 @@ def test_a_trial_never_poses_as_the_whole(world, order, limit):
         again, _ = world.build(**options)
         assert again.path == store.path
         assert all_of(again) == scratch(world, **options)
-        assert {name: again.manifest.options[name] for name in limit} == {name: options.get(name) for name in limit}
+        assert {name: again._manifest.options[name] for name in limit} == {name: options.get(name) for name in limit}
     assert [ids.tolist() for ids in one] == [ids.tolist() for ids in two]
 
 

@@ -37,7 +37,7 @@ def lines(word: str, count: int = 30) -> list[str]:
 def left_alone(*paths: Path) -> Any:
     """The source as it looks to one who comes long after its files were written."""
     source = tm.read(*paths)
-    return replace(source, looked_at=source.looked_at + LONG_AFTER)
+    return replace(source, _looked_at=source._looked_at + LONG_AFTER)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def listed(ask, capsys) -> Callable[[], dict[str, dict[str, Any]]]:
 
 def damage(store: tm.Store, shard: int = 0) -> Path:
     """Turn the last bit of a shard's ids over, in the file that is there."""
-    path = store.path / "shards" / f"{store.manifest.shard_ids[shard]}.npy"
+    path = store.path / "shards" / f"{store._manifest.shard_ids[shard]}.npy"
     with open(path, "r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)[0]
@@ -77,9 +77,9 @@ def names_of(store: tm.Store) -> dict[str, Any]:
     left_out = (store.path / "quarantine.jsonl").read_text().splitlines()
     return {
         "locations": [tuple(store.locate(i)) for i in range(len(store))],
-        "pieces": [[piece["file"] for piece in store.pieces(shard)] for shard in range(store.num_shards)],
+        "pieces": [[piece["file"] for piece in store._pieces(shard)] for shard in range(store.num_shards)],
         "sources": json.loads((store.path / "sources.json").read_bytes())["files"],
-        "rows": store.manifest.row_starts,
+        "rows": store._manifest.row_starts,
         "left out": [(entry["file"], entry["row"]) for entry in map(json.loads, left_out)],
     }
 
@@ -97,7 +97,7 @@ def test_what_was_written_in_the_same_tick_stays_in_doubt(ask, reference, tmp_pa
     path, out = tmp_path / "a.txt", None if where == "cache" else tmp_path / "out"
 
     def seen(after: int) -> str:
-        store = ask(replace(tm.read(path), looked_at=tick + after), out)
+        store = ask(replace(tm.read(path), _looked_at=tick + after), out)
         return reference.decode(store[0].tolist()[:-1])
 
     path.write_text("hello cat")
@@ -115,7 +115,7 @@ def test_a_change_through_a_memory_map(ask, reference, tmp_path, where, monkeypa
 
     def seen() -> str:
         source = tm.read(path)
-        store = ask(replace(source, looked_at=source.looked_at + 30 * SECOND), out)
+        store = ask(replace(source, _looked_at=source._looked_at + 30 * SECOND), out)
         return reference.decode(store[0].tolist()[:-1])
 
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
@@ -138,7 +138,7 @@ def test_equal_files_keep_their_names(ask, tmp_path):
         if name == "a":
             ask(data, shard_bytes="1KiB")
     store = ask(data, shard_bytes="1KiB")
-    assert len(set(store.manifest.shard_ids)) < store.num_shards
+    assert len(set(store._manifest.shard_ids)) < store.num_shards
     scratch = ask(data, shard_bytes="1KiB", cache_dir=tmp_path / "other")
     assert (store.fingerprint, names_of(store)) == (scratch.fingerprint, names_of(scratch))
     rows = [(str(data / f"{name}.jsonl"), row) for name in "abc" for row in range(30)]
@@ -171,7 +171,7 @@ def test_files_that_begin_alike_are_not_one_shard(ask, tmp_path, differ):
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / f"data/{i:03}.txt").write_text("# a licence " * 400 + (f"{i:03}" if differ else "000"))
     store = ask(tmp_path / "data", shard_bytes="64KiB")
-    held = [store.receipt_of(shard)["text_bytes"] for shard in range(store.num_shards)]
+    held = [store._receipt_of(shard)["text_bytes"] for shard in range(store.num_shards)]
     assert 1 < store.num_shards < 20
     assert max(held) <= 9 * 64 * 1024
     assert [store.locate(i).file for i in range(200)] == [str(tmp_path / f"data/{i:03}.txt") for i in range(200)]
@@ -198,7 +198,7 @@ def test_data_below_the_root_of_the_cache(ask, reference, tmp_path, where, monke
         for _ in range(2):  # the second time the first one's store and lists are there
             store = ask(source, out and out / str(len(texts)), **options)
             assert [reference.decode(ids[:-1]) for ids in ids_of(store)] == texts
-            assert (store.complete, store.manifest.quarantined) == (True, {})
+            assert (store.complete, store._manifest.quarantined) == (True, {})
 
 
 # --- repair ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_trial_names_the_engine_that_encoded_it(ask, tmp_path):
     first = ask(tmp_path / "data", tmp_path / "out", max_documents=2, engine="gigatoken")
     write_jsonl(tmp_path / "data/a.jsonl", ["other text", "and more"])
     second = ask(tmp_path / "data", tmp_path / "out", max_documents=2, engine="tokenizers")
-    assert [store.manifest.tokenizer["engine"] for store in (first, second)] == ["gigatoken", "tokenizers"]
+    assert [store._manifest.tokenizer["engine"] for store in (first, second)] == ["gigatoken", "tokenizers"]
 
 
 def test_linked_shards_are_durable_before_they_are_published(ask, tmp_path, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_repair_leaves_other_stores_alone(ask, tmp_path, capsys):
     store = ask(data, shard_bytes="1KiB")
     write_jsonl(data / "c.jsonl", lines("c"))
     grown = ask(data, shard_bytes="1KiB")
-    right = (store.path / "shards" / f"{store.manifest.shard_ids[0]}.npy").read_bytes()
+    right = (store.path / "shards" / f"{store._manifest.shard_ids[0]}.npy").read_bytes()
     path = damage(store)
     shared = grown.path / "shards" / path.name
     assert os.path.samefile(path, shared)
@@ -305,7 +305,7 @@ def test_a_store_that_holds_a_shard_twice(ask, tmp_path, capsys):
         write_jsonl(tmp_path / f"data/{name}.jsonl", lines("the same"))
     store = ask(tmp_path / "data", shard_bytes="1KiB")
     right = ids_of(store)
-    assert len(set(store.manifest.shard_ids)) < store.num_shards
+    assert len(set(store._manifest.shard_ids)) < store.num_shards
     assert main(["verify", str(store.path), "--reencode", "60"]) == 0
     damage(store)
     assert main(["verify", str(store.path)]) == 3
@@ -388,7 +388,7 @@ def test_an_engine_that_was_asked_for_once(ask, tmp_path):
     for source in (other, data):
         scratch = ask(source, engine="auto", shard_bytes="1KiB", cache_dir=tmp_path / f"for {source.name}")
         store = ask(source, engine="auto", shard_bytes="1KiB")
-        assert store.manifest.tokenizer["engine"] == scratch.manifest.tokenizer["engine"]
+        assert store._manifest.tokenizer["engine"] == scratch._manifest.tokenizer["engine"]
         assert store.fingerprint == scratch.fingerprint
 
 
@@ -419,7 +419,7 @@ def test_another_version_is_another_store(ask, tmp_path, version, monkeypatch):
         patch.setattr(plan, version, 99)
         other = ask(left_alone(data))
         assert (other.path != store.path, ask.documents) == (True, 2)
-        assert not set(other.manifest.shard_ids) & set(store.manifest.shard_ids)
+        assert not set(other._manifest.shard_ids) & set(store._manifest.shard_ids)
     assert len(ask.store_names) == 2
     again = ask(left_alone(data))
     assert (again.path, ask.documents, (again.path / "manifest.json").stat().st_ino) == (store.path, 0, before)

@@ -74,7 +74,7 @@ def expected(data, plain_tokenizer, tmp_path) -> dict[str, bytes]:
         data, plain_tokenizer, tmp_path / "expected", shard_bytes="4KB", workers=0, engine="reference", progress="quiet"
     )
     assert store.num_shards > 5
-    assert sum(store.manifest.quarantined.values()) == len(NAMES)
+    assert sum(store._manifest.quarantined.values()) == len(NAMES)
     return contents(store.path)
 
 

@@ -44,7 +44,7 @@ def test_many_bad_rows_are_told(tmp_path, good, bad, is_told):
         assert "a.jsonl: missing field (no field 'text'); its first records have text, body, id" in said[0]
     clean, said = build([f"a {i}" for i in range(5)], tmp_path / "clean")
     assert said == []
-    assert "doubts" not in clean.manifest.source
+    assert "doubts" not in clean._manifest.source
 
 
 def test_the_terminal_and_the_facts_tell_it(tmp_path, capsys):
@@ -226,9 +226,9 @@ def test_an_eos_of_chats_is_told(tmp_path, capsys):
 def test_a_repaired_store_says_the_same(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "b"}\n{"body": "b"}\n' * 9)
     store, [said] = build(tmp_path / "a.jsonl", tmp_path / "store")
-    damaged = store.path / "shards" / f"{store.manifest.shard_ids[0]}.npy"
+    damaged = store.path / "shards" / f"{store._manifest.shard_ids[0]}.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert main(["verify", str(store.path), "--repair"]) == 0
     again = tm.open(store.path)
     assert again.verify() == []
-    assert [f"{again.name}: {doubt}" for doubt in again.manifest.source["doubts"]] == [said]
+    assert [f"{again.name}: {doubt}" for doubt in again._manifest.source["doubts"]] == [said]

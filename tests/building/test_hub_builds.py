@@ -80,7 +80,7 @@ def test_a_dataset_gives_the_store_of_the_same_files_in_a_folder(hub, tmp_path, 
     commit = hub.repos[f"datasets/{NAME}"].names["main"]
     assert store.locate(0).file == f"hf://datasets/org/name@{commit}/data/{file(0, 3)}"
     assert list(store.splits) == ["train"]
-    (pinned,) = store.manifest.source["hub"]
+    (pinned,) = store._manifest.source["hub"]
     assert pinned == {"input": "hf://datasets/org/name/data", "dataset": NAME, "revision": "main", "commit": commit}
 
 
@@ -156,7 +156,7 @@ def test_a_branch_that_moved_is_followed_and_only_what_changed_is_fetched(
     assert cost.startswith("rebuilding 1 file")
     assert downloads(hub) == [file(1)]
     store = build(out)
-    assert store.manifest.source["hub"][0]["commit"] == new
+    assert store._manifest.source["hub"][0]["commit"] == new
     assert f"@{new}/" in store.locate(0).file
     assert store.fingerprint == build(tmp_path / "anew", streaming=True).fingerprint
 
@@ -171,7 +171,7 @@ def test_a_branch_that_moved_without_a_change_of_the_files(hub, tmp_path, build)
     assert [path for path in hub.bytes_asked() if "README" not in path] == []
     after = tm.open(tmp_path / "store")
     assert after.fingerprint == before.fingerprint
-    assert after.manifest.source["hub"][0]["commit"] == new
+    assert after._manifest.source["hub"][0]["commit"] == new
 
 
 def test_a_pinned_revision_stays(hub, tmp_path, build):
@@ -194,7 +194,7 @@ def test_a_store_is_repaired_from_the_commit_it_was_built_from(hub, tmp_path, bu
     assert main(["verify", str(tmp_path / "store"), "--repair"]) == 0
     repaired = tm.open(tmp_path / "store")
     assert repaired.verify() == []
-    assert repaired.manifest.source == store.manifest.source
+    assert repaired._manifest.source == store._manifest.source
 
 
 @pytest.mark.parametrize("streaming", [False, True])

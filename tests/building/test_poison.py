@@ -265,9 +265,9 @@ def test_a_build_counts_every_document(tmp_path, corpus, tokenizer_path, referen
     assert [(entry["row"], entry["reason"]) for entry in entries] == lost
     assert {entry["file"] for entry in entries} == {str(path)}
     assert len(store) == len(kept)
-    assert sum(store.manifest.quarantined.values()) == len(lost)
+    assert sum(store._manifest.quarantined.values()) == len(lost)
     documents_in = sum(line.reason != BLANK for line in corpus)
-    assert documents_in == len(store) + sum(store.manifest.quarantined.values())
+    assert documents_in == len(store) + sum(store._manifest.quarantined.values())
     eos = store.tokenizer.eos_id
     for i, (row, text) in enumerate(kept):
         assert store[i].tolist() == ids_of(reference, eos, text), row
@@ -292,7 +292,7 @@ def test_tasks_in_blocks_of_any_size(tmp_path, corpus, tokenizer_path):
     """The receipt and the tokens of a task do not depend on how much text is encoded at once."""
     source = tm.read(write(tmp_path / "a.jsonl", corpus))
     tokenizer = tm.load_tokenizer(tokenizer_path)
-    encoder = tokenizer.encoder(eos_id=tokenizer.eos_id)
+    encoder = tokenizer._encoder(eos_id=tokenizer.eos_id)
     task = Task("0" * 24, (Piece(source.files[0]),))
     found = []
     for block_bytes in (64, 5000, 1 << 22):

@@ -37,13 +37,13 @@ def write_shard(folder: Path, documents: list[list[int]], dtype: str, name: str 
 def begin_store(folder: Path, like: tm.Store, tokenizer_path: Path) -> Manifest:
     """The manifest of a store with the tokenizer of another, and no shard yet."""
     tokenizer = tm.load_tokenizer(tokenizer_path, "reference")
-    options = like.manifest.options
+    options = like._manifest.options
     folder.mkdir()
     return Manifest(
         options=options,
         source={"inputs": ["elsewhere.bin"], "files": 1, "on_error": "quarantine"},
         tokenizer=tokenizer_facts(tokenizer, options["bos"], options["eos"]),
-        columns=like.manifest.columns,
+        columns=like._manifest.columns,
         files=write_tokenizer(folder, tokenizer),
     )
 
@@ -60,7 +60,7 @@ def test_tokens_from_elsewhere_become_a_store(built, tokenizer_path, tmp_path):
     assert store.fingerprint == built.fingerprint
     assert store.verify() == []
     assert tuple(store.locate(7)) == ("elsewhere.bin", 7)
-    assert tm.load_tokenizer(folder / "tokenizer").fingerprint == built.manifest.tokenizer["fingerprint"]
+    assert tm.load_tokenizer(folder / "tokenizer").fingerprint == built._manifest.tokenizer["fingerprint"]
     assert {path.stem.removesuffix(".ends") for path in (folder / "shards").iterdir()} == {NAME}
 
 
@@ -75,10 +75,10 @@ def test_shards_are_listed_in_the_order_given(built, tokenizer_path, tmp_path):
     with pytest.warns(UserWarning, match="not complete"):
         store = tm.open(folder)
     assert [ids.tolist() for ids in store] == [[1, 2], [3]] * 2
-    assert store.manifest.shard_ids == names
-    assert store.manifest.row_starts == [0, 3]
+    assert store._manifest.shard_ids == names
+    assert store._manifest.row_starts == [0, 3]
     assert [tuple(store.locate(i)) for i in range(4)] == [("elsewhere.bin", row) for row in (0, 2, 3, 5)]
-    assert store.manifest.quarantined == {"not text": 2}
+    assert store._manifest.quarantined == {"not text": 2}
     lines = (folder / "quarantine.jsonl").read_text().splitlines()
     assert [json.loads(line)["row"] for line in lines] == [1, 4]
     assert [entry["file"] for entry in store.failed] == ["gone.bin"]

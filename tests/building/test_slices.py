@@ -53,7 +53,7 @@ def test_slices_are_disjoint_and_each_shard_is_made_once(corpus, whole, tmp_path
 
     for number in range(3):
         build(corpus, tmp_path / "store", number, 3, progress=note)
-    assert sorted(made) == sorted(whole.manifest.shard_ids)
+    assert sorted(made) == sorted(whole._manifest.shard_ids)
 
 
 def test_slices_at_the_same_time(corpus, whole, tmp_path):

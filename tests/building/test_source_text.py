@@ -74,7 +74,7 @@ def test_quarantined_rows_of_every_format(build, tmp_path, shard_bytes):
         "d.txt": {0: "not\nUTF-8: \ufffd\n"},
         **dict.fromkeys(("e.parquet", "f.arrow", "g.arrow"), TABLE_BAD),
     }
-    files = [piece["file"] for shard in range(store.num_shards) for piece in store.pieces(shard)]
+    files = [piece["file"] for shard in range(store.num_shards) for piece in store._pieces(shard)]
     is_cut = {Path(file).name for file in files if files.count(file) > 1}
     assert is_cut == ({"a.jsonl", "e.parquet", "f.arrow"} if shard_bytes == 1 << 10 else set())
 

@@ -514,7 +514,7 @@ GigatokenEngine.encode = dies
     in_workers(monkeypatch, tmp_path, code)
     monkeypatch.setattr("tokenmill.building.executors.crashes.STRIKES", 1)  # fewer workers die before it is found
     store, finished = build(tmp_path / "*.jsonl", tokenizer_path, tmp_path / "out", workers=1)
-    assert store.manifest.quarantined == {"bad json": 1, "crashed the engine": 1}
+    assert store._manifest.quarantined == {"bad json": 1, "crashed the engine": 1}
     assert finished.spot_checked > 0
     code, said = verify(capsys, store)
     assert (code, said["damaged"], said["reencoded"]) == (0, [], 12)

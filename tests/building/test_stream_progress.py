@@ -83,8 +83,8 @@ tm.build(rows_to_pull.dataset(), sys.argv[1], sys.argv[2], **{OPTIONS})
     whole = tm.build(pulls.dataset(), tokenizer_path, tmp_path / "whole", **OPTIONS)
     assert store.fingerprint == whole.fingerprint
     assert shard_files(tmp_path / "store") == shard_files(tmp_path / "whole")
-    assert store.manifest.source == whole.manifest.source
-    assert store.manifest.source_bytes == whole.manifest.source_bytes
+    assert store._manifest.source == whole._manifest.source
+    assert store._manifest.source_bytes == whole._manifest.source_bytes
     assert [store.locate(i) for i in (0, 300, 599)] == [whole.locate(i) for i in (0, 300, 599)]
     assert not (tmp_path / "store" / FILE).exists()
 
@@ -98,7 +98,7 @@ def test_stopped_twice(pulls, stopped, tmp_path, tokenizer_path):
     assert {shard for shard, _ in pulls.pulled} == {3, 4, 5}
     whole = tm.build(pulls.dataset(), tokenizer_path, tmp_path / "whole", **OPTIONS)
     assert store.fingerprint == whole.fingerprint
-    assert store.manifest.source_bytes == whole.manifest.source_bytes
+    assert store._manifest.source_bytes == whole._manifest.source_bytes
     assert store.verify() == []
 
 

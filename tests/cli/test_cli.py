@@ -72,7 +72,7 @@ def test_build_verbose_names_every_shard(jsonl, tokenizer_path, tmp_path, capsys
     command = ["build", str(jsonl(["x " * 500] * 20)), "-t", str(tokenizer_path), "-o", str(tmp_path / "store"), "-v"]
     assert main([*command, "--shard-bytes", "4KB"]) == 0
     err = capsys.readouterr().err
-    for shard in tm.open(tmp_path / "store").manifest.shard_ids:
+    for shard in tm.open(tmp_path / "store")._manifest.shard_ids:
         assert shard in err
 
 

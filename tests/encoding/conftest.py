@@ -143,7 +143,7 @@ def small(kinds) -> Path:
 
 @pytest.fixture(scope="session")
 def definition(small) -> Definition:
-    return tm.load_tokenizer(small).definition
+    return tm.load_tokenizer(small)._definition
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def gpu(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def gpu_definition(tokenizer_path) -> Definition:
-    return tm.load_tokenizer(tokenizer_path).definition
+    return tm.load_tokenizer(tokenizer_path)._definition
 
 
 @pytest.fixture(scope="session")

@@ -46,25 +46,25 @@ def proved_now(monkeypatch) -> list[str]:
 
 def test_little_text_is_encoded_by_the_reference(tokenizer_path, reference, proved_now):
     tokenizer = tm.load_tokenizer(tokenizer_path)
-    chosen = tokenizer.for_corpus(1 * MB)
+    chosen = tokenizer._for_corpus(1 * MB)
     assert chosen.engine == "tokenizers"
     assert "the reference, which encodes this little text before a faster engine would be proved" in chosen.proof
-    assert not tokenizer.needs_proof(1 * MB)
-    assert tokenizer.leaves_to_reference(1 * MB)
+    assert not tokenizer._needs_proof(1 * MB)
+    assert tokenizer._leaves_to_reference(1 * MB)
     assert tokenizer.encode("a few words").tolist() == reference.encode("a few words", add_special_tokens=False).ids
     assert proved_now == []
 
 
 def test_more_text_is_encoded_by_the_engine_that_is_proved(tokenizer_path, proved_now):
     tokenizer = tm.load_tokenizer(tokenizer_path)
-    assert tokenizer.needs_proof(100 * MB)
-    assert not tokenizer.leaves_to_reference(100 * MB)
-    chosen = tokenizer.for_corpus(100 * MB)
+    assert tokenizer._needs_proof(100 * MB)
+    assert not tokenizer._leaves_to_reference(100 * MB)
+    chosen = tokenizer._for_corpus(100 * MB)
     assert (chosen.engine, chosen.engine_version) == ("gigatoken", version("gigatoken"))
     assert chosen.proof.startswith("proved to give the ids of tokenizers")
-    assert not tokenizer.needs_proof(100 * MB)
-    assert tokenizer.for_corpus(1).engine == "gigatoken"
-    assert not tokenizer.leaves_to_reference(1)
+    assert not tokenizer._needs_proof(100 * MB)
+    assert tokenizer._for_corpus(1).engine == "gigatoken"
+    assert not tokenizer._leaves_to_reference(1)
     assert tokenizer.engine == "gigatoken"
     assert proved_now == ["gigatoken"]
 
@@ -89,10 +89,10 @@ def test_an_engine_that_is_refused_leaves_all_to_the_reference(plant, definition
 def test_what_a_refused_engine_would_have_got_wrong_is_right(plant, small, definition):
     """With whatever engine is chosen."""
     plant(gigatoken=("swaps", "Hello"))
-    tokenizer = tm.load_tokenizer(small).for_corpus(100 * MB)
+    tokenizer = tm.load_tokenizer(small)._for_corpus(100 * MB)
     right = tm.load_tokenizer(small, engine="reference")
     assert tokenizer.encode("Hello world").tolist() == right.encode("Hello world").tolist()
-    assert tokenizer.runs_reference
+    assert tokenizer._runs_reference
 
 
 def test_a_store_begun_with_little_text_grows_with_a_fast_engine(tokenizer_path, tmp_path, monkeypatch, proved_now):
@@ -217,9 +217,9 @@ def test_a_tokenizer_that_no_fast_engine_runs(kinds, kind, monkeypatch, referenc
     tokenizer = tm.load_tokenizer(kinds[kind])
     assert (tokenizer.engine, tokenizer.engine_version) == ("tokenizers", version("tokenizers"))
     assert tokenizer.proof == "it is the reference, and no faster engine runs this tokenizer"
-    assert tokenizer.for_corpus(100 << 30).engine == "tokenizers"
-    assert not tokenizer.needs_proof(100 << 30)
-    assert tokenizer.leaves_to_reference(100 << 30)
+    assert tokenizer._for_corpus(100 << 30).engine == "tokenizers"
+    assert not tokenizer._needs_proof(100 << 30)
+    assert tokenizer._leaves_to_reference(100 << 30)
     with pytest.raises(TokenizerError, match="engine='gigatoken' cannot run this tokenizer; these may: tokenizers"):
         tm.load_tokenizer(kinds[kind], engine="gigatoken")
 
@@ -232,7 +232,7 @@ def test_words_of_a_unigram_that_tie(kinds, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(body))
     texts = ["aaa", "abab", "baab a b", "aabaaba"]
     chosen, right = (tm.load_tokenizer(tmp_path, engine=engine) for engine in ("auto", "reference"))
-    found = [ids.tolist() for ids in chosen.for_corpus(100 << 30).encode(texts)]
+    found = [ids.tolist() for ids in chosen._for_corpus(100 << 30).encode(texts)]
     assert found == [ids.tolist() for ids in right.encode(texts)]
 
 

@@ -46,13 +46,13 @@ def test_real_text_is_exact(kind, real_texts):
     """Real text through the engine that was chosen gives the reference's ids, document by document."""
     tokenizer, reference = kind
     texts = real_texts[::6] if tokenizer.engine == "gigatoken" else [text[:20_000] for text in real_texts[::12]]
-    assert documents(tokenizer.encoder().encode(pa.array(texts, pa.large_string()))) == ids_of(reference, texts)
+    assert documents(tokenizer._encoder().encode(pa.array(texts, pa.large_string()))) == ids_of(reference, texts)
 
 
 def test_any_text_is_exact(kind):
     """So does any text there is, in any company."""
     tokenizer, reference = kind
-    encoder = tokenizer.encoder()
+    encoder = tokenizer._encoder()
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(any_text, max_size=6))
@@ -66,7 +66,7 @@ def test_slices_of_arrays(kind):
     """An array that starts in the middle of its buffers is encoded from there."""
     tokenizer, reference = kind
     texts = ["first words", "", "zweites é", "三", "last"]
-    values, encoder = pa.array(texts, pa.large_string()), tokenizer.encoder()
+    values, encoder = pa.array(texts, pa.large_string()), tokenizer._encoder()
     for start in range(6):
         for length in range(6 - start):
             tokens = encoder.encode(values.slice(start, length))
@@ -74,7 +74,7 @@ def test_slices_of_arrays(kind):
 
 
 def test_no_documents(kind):
-    tokens = kind[0].encoder(eos_id=1, bos_id=0).encode(pa.array([], pa.large_string()))
+    tokens = kind[0]._encoder(eos_id=1, bos_id=0).encode(pa.array([], pa.large_string()))
     assert (len(tokens.ids), len(tokens.ends)) == (0, 0)
 
 
@@ -84,7 +84,7 @@ def test_bos_and_eos_stand_around_every_document(kind):
     texts = ["some words", "", "\n", "中文 <|endoftext|> x"]
     inner = ids_of(reference, texts)
     for bos, eos in ((None, None), (None, 1), (0, None), (0, 1), (5, 5)):
-        tokens = tokenizer.encoder(bos_id=bos, eos_id=eos).encode(pa.array(texts, pa.large_string()))
+        tokens = tokenizer._encoder(bos_id=bos, eos_id=eos).encode(pa.array(texts, pa.large_string()))
         lead, trail = [bos] * (bos is not None), [eos] * (eos is not None)
         assert documents(tokens) == [[*lead, *ids, *trail] for ids in inner]
         assert tokens.ids.dtype == tokenizer.dtype
@@ -100,7 +100,7 @@ def test_encode_and_decode_one_text(tokenizer_path, reference):
 
 def test_refresh_changes_no_id(tokenizer_path):
     """An engine loaded anew is the same engine."""
-    encoder = tm.load_tokenizer(tokenizer_path).encoder(eos_id=0)
+    encoder = tm.load_tokenizer(tokenizer_path)._encoder(eos_id=0)
     values = pa.array(["one", "two words", ""], pa.large_string())
     before = documents(encoder.encode(values))
     encoder.refresh()
@@ -207,7 +207,7 @@ def test_a_loaded_tokenizer_is_taken_as_it_is(tokenizer_path):
 def test_what_a_store_keeps_brings_the_tokenizer_back(kind, tmp_path):
     """The files of a tokenizer make that tokenizer."""
     tokenizer, _ = kind
-    tokenizer.definition.save(tmp_path)
+    tokenizer._definition.save(tmp_path)
     again = tm.load_tokenizer(tmp_path)
     facts = ("fingerprint", "vocab_size", "engine", "eos_id", "bos_id", "dtype")
     assert [getattr(again, fact) for fact in facts] == [getattr(tokenizer, fact) for fact in facts]
@@ -230,12 +230,12 @@ def with_added(reference, *names):
 
 def test_eos_by_every_name(tokenizer_path):
     tokenizer = tm.load_tokenizer(tokenizer_path)
-    assert tokenizer.eos_id == tokenizer.resolve("eos", "auto") == 0
-    assert tokenizer.resolve("eos", "<|endoftext|>") == 0
-    assert tokenizer.resolve("eos", 17) == tokenizer.resolve("eos", "17") == 17
-    assert tokenizer.resolve("eos", None) is tokenizer.resolve("eos", "none") is None
-    assert tokenizer.resolve("bos", "auto") is None
-    assert tokenizer.resolve("bos", tokenizer.vocab_size - 1) == tokenizer.vocab_size - 1
+    assert tokenizer.eos_id == tokenizer._resolve("eos", "auto") == 0
+    assert tokenizer._resolve("eos", "<|endoftext|>") == 0
+    assert tokenizer._resolve("eos", 17) == tokenizer._resolve("eos", "17") == 17
+    assert tokenizer._resolve("eos", None) is tokenizer._resolve("eos", "none") is None
+    assert tokenizer._resolve("bos", "auto") is None
+    assert tokenizer._resolve("bos", tokenizer.vocab_size - 1) == tokenizer.vocab_size - 1
 
 
 @pytest.mark.parametrize("wanted", ["<|nope|>", 4096, "4096", 1 << 40, -1, ""])
@@ -244,7 +244,7 @@ def test_eos_that_is_not_there(tokenizer_path, wanted):
     tokenizer = tm.load_tokenizer(tokenizer_path)
     assert tokenizer.vocab_size == 4096
     with pytest.raises(UsageError, match="eos"):
-        tokenizer.resolve("eos", wanted)
+        tokenizer._resolve("eos", wanted)
 
 
 def test_eos_that_could_be_two_tokens(saved, reference):
@@ -252,8 +252,8 @@ def test_eos_that_could_be_two_tokens(saved, reference):
     tokenizer = tm.load_tokenizer(saved(with_added(reference, "</s>")))
     assert tokenizer.eos_id is None
     with pytest.raises(TokenizerError, match=r"--eos.*<\|endoftext\|>, </s>"):
-        tokenizer.resolve("eos", "auto")
-    assert tokenizer.resolve("eos", "</s>") == 4096
+        tokenizer._resolve("eos", "auto")
+    assert tokenizer._resolve("eos", "</s>") == 4096
 
 
 def test_eos_of_a_tokenizer_that_has_none(saved, reference, tmp_path):
@@ -262,7 +262,7 @@ def test_eos_of_a_tokenizer_that_has_none(saved, reference, tmp_path):
 
     tokenizer = tm.load_tokenizer(saved(reference, rename), "reference")
     with pytest.raises(TokenizerError, match="--eos"):
-        tokenizer.resolve("eos", "auto")
+        tokenizer._resolve("eos", "auto")
     with pytest.raises(TokenizerError, match="--eos"):
         tm.build(iter(["a"]), tokenizer, tmp_path / "out", workers=0, progress="quiet")
     store = tm.build(iter(["a"]), tokenizer, tmp_path / "none", eos="none", workers=0, progress="quiet")
@@ -289,7 +289,7 @@ def test_eos_that_the_configuration_made_up(saved, reference):
     path = saved(reference)
     path.with_name("tokenizer_config.json").write_text('{"eos_token": "<|made up|>"}')
     with pytest.raises(TokenizerError, match=r"<\|made up\|>.*--eos"):
-        tm.load_tokenizer(path).resolve("eos", "auto")
+        tm.load_tokenizer(path)._resolve("eos", "auto")
 
 
 # Ids and dtypes.
@@ -338,7 +338,7 @@ class Wrong:
 @pytest.mark.parametrize("token", [4096, 65535, 65536, 65537, (1 << 32) - 1])
 def test_an_id_outside_the_vocabulary_is_never_stored(tokenizer_path, token):
     """Nor wrapped into one that is inside; not in a document, and not in a part of one."""
-    encoder = tm.load_tokenizer(tokenizer_path).encoder(eos_id=0)
+    encoder = tm.load_tokenizer(tokenizer_path)._encoder(eos_id=0)
     encoder.engine = Wrong(token)
     with pytest.raises(EncodingError, match=str(token)):
         encoder.encode(pa.array(["a", "b"], pa.large_string()))
@@ -347,7 +347,7 @@ def test_an_id_outside_the_vocabulary_is_never_stored(tokenizer_path, token):
 
 
 def test_the_last_id_of_the_vocabulary_is_inside(tokenizer_path):
-    encoder = tm.load_tokenizer(tokenizer_path).encoder()
+    encoder = tm.load_tokenizer(tokenizer_path)._encoder()
     encoder.engine = Wrong(4095)
     assert encoder.encode(pa.array(["a"], pa.large_string())).ids.tolist() == [4095]
 

@@ -21,11 +21,11 @@ def test_only_python_tokenizers_are_slow():
 def test_a_fast_tokenizer(tokenizer_path):
     """Whether it is slow is known before an engine is chosen."""
     tokenizer = tm.load_tokenizer(tokenizer_path)
-    assert not tokenizer.reference_traits.is_slow
+    assert not tokenizer._reference_traits.is_slow
     assert "choice" not in tokenizer.__dict__
-    assert tokenizer.traits == engine_traits(tokenizer.engine) == EngineTraits()
-    assert not tokenizer.runs_reference
-    assert tm.load_tokenizer(tokenizer_path, engine="reference").runs_reference
+    assert tokenizer._traits == engine_traits(tokenizer.engine) == EngineTraits()
+    assert not tokenizer._runs_reference
+    assert tm.load_tokenizer(tokenizer_path, engine="reference")._runs_reference
 
 
 def test_slow_tokenizers():
@@ -35,10 +35,10 @@ def test_slow_tokenizers():
         pass
 
     copied, local = tm.load_tokenizer(ByT5Tokenizer()), tm.load_tokenizer(Local())
-    assert copied.reference_traits.is_slow
-    assert local.reference_traits.is_slow
-    assert (copied.engine, copied.traits.in_process_only, copied.runs_reference) == ("python", False, True)
-    assert (local.engine, local.traits.in_process_only, local.runs_reference) == ("live", True, True)
+    assert copied._reference_traits.is_slow
+    assert local._reference_traits.is_slow
+    assert (copied.engine, copied._traits.in_process_only, copied._runs_reference) == ("python", False, True)
+    assert (local.engine, local._traits.in_process_only, local._runs_reference) == ("live", True, True)
     assert local.encode("é").tolist() == copied.encode("é").tolist()
 
 

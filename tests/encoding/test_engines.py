@@ -56,7 +56,7 @@ def asked(kinds, real_texts):
     def ask(kind: str, policy: str, every: int = 1) -> tuple[tm.Tokenizer, list[str], list[list[int] | None]]:
         tokenizer = tm.load_tokenizer(kinds[kind], special_tokens=policy)
         texts = [
-            *suite_texts(tokenizer.definition, every),
+            *suite_texts(tokenizer._definition, every),
             *texts_with(list(tokenizer.added)),
             *some(real_texts, 9, 8000),
         ]
@@ -73,7 +73,7 @@ def judged(tokenizer, reference: tokenizers.Tokenizer, texts: list[str]) -> list
     if tokenizer.special_tokens == "parse":
         return ids
     special = set(tokenizer.special_ids)
-    named = [any(name in text for name in tokenizer.produced_names) for text in texts]
+    named = [any(name in text for name in tokenizer._produced_names) for text in texts]
     return [None if special & {*found} or is_named else found for found, is_named in zip(ids, named, strict=True)]
 
 
@@ -90,12 +90,12 @@ class TestFastEngines(EngineContract):
     def case(cls, request, asked, kinds):
         kind, policy, engine = request.param
         tokenizer, texts, expected = asked(kind, policy, 1 if policy == "parse" else FEW)
-        choice = tm.load_tokenizer(kinds[kind]).choice
+        choice = tm.load_tokenizer(kinds[kind])._choice
         assert choice.engine == engine, choice.why
 
         def make() -> Engine:
-            fast = make_engine(engine, tokenizer.definition)
-            return GuardedEngine(fast, lambda: make_engine("tokenizers", tokenizer.definition), choice.guard)
+            fast = make_engine(engine, tokenizer._definition)
+            return GuardedEngine(fast, lambda: make_engine("tokenizers", tokenizer._definition), choice.guard)
 
         return EngineCase(make, texts, expected, tokenizer.vocab_size, set(tokenizer.special_ids))
 
@@ -120,7 +120,7 @@ class TestTokenizersEngine(EngineContract):
             if way == "in batches":
                 patch.setenv("TOKENIZERS_PARALLELISM", "false")
             yield EngineCase(
-                lambda: make_engine("tokenizers", tokenizer.definition),
+                lambda: make_engine("tokenizers", tokenizer._definition),
                 texts,
                 expected,
                 tokenizer.vocab_size,
@@ -147,14 +147,14 @@ class TestTiktokenEngine(EngineContract):
     @classmethod
     def case(cls, request, encoding, real_texts):
         tokenizer = tm.load_tokenizer(encoding, special_tokens=request.param)
-        texts = suite_texts(tokenizer.definition, FEW)
+        texts = suite_texts(tokenizer._definition, FEW)
         texts += [*texts_with(["<|endoftext|>", "<|fim|>", "<|fim|>x"]), *some(real_texts, 9, 8000)]
         if request.param == "parse":
             expected = [encoding.encode(text, allowed_special="all") for text in texts]
         else:
             expected = [encoding.encode_ordinary(text) for text in texts]
         return EngineCase(
-            lambda: make_engine("tiktoken", tokenizer.definition),
+            lambda: make_engine("tiktoken", tokenizer._definition),
             texts,
             expected,
             encoding.n_vocab,
@@ -217,7 +217,7 @@ class TestPythonEngine(EngineContract):
     @classmethod
     def case(cls, request, real_texts):
         slow = ByT5Tokenizer()
-        definition = tm.load_tokenizer(slow, special_tokens=request.param).definition
+        definition = tm.load_tokenizer(slow, special_tokens=request.param)._definition
         texts = suite_texts(definition, EVERY) + texts_with(["</s>", "<pad>", "<extra_id_0>", "<extra_id_124>"])
         texts += some(real_texts, 60, 2000)
         if request.param == "parse":
@@ -282,7 +282,7 @@ def test_a_model_of_whole_words_finds_no_special_token_in_text(tmp_path, monkeyp
     made.save(str(tmp_path / "tokenizer.json"))
     texts = ["a [CLS] b", "[SEP]", "<new> a", "[UNK] plain b", "aplain[CLS]"]
     parsed, as_text = (
-        encode(make_engine("tokenizers", tm.load_tokenizer(tmp_path, special_tokens=policy).definition), texts)
+        encode(make_engine("tokenizers", tm.load_tokenizer(tmp_path, special_tokens=policy)._definition), texts)
         for policy in POLICIES
     )
     assert parsed == [[3, 1, 4], [2], [5, 3], [0, 6, 4], [3, 6, 1]]

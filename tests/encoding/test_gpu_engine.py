@@ -122,7 +122,7 @@ def test_batches_cover_all_documents_and_fit(sizes):
 
 
 def test_it_is_used_only_if_it_is_asked_for(tokenizer_path):
-    assert GpuEngine.name not in runners(tm.load_tokenizer(tokenizer_path).definition)
+    assert GpuEngine.name not in runners(tm.load_tokenizer(tokenizer_path)._definition)
 
 
 @pytest.mark.skipif(HAS_CUPY, reason="CuPy is installed here")
@@ -151,5 +151,5 @@ def test_other_tokenizers_and_missing_devices_are_refused_with_the_reason(monkey
         == "it is not a byte-level tokenizer"
     )
     if not HAS_CUPY:
-        refusal = GpuEngine.refusal(tm.load_tokenizer(tokenizer_path).definition)
+        refusal = GpuEngine.refusal(tm.load_tokenizer(tokenizer_path)._definition)
         assert refusal == "CuPy cannot be imported: No module named 'cupy'"

@@ -372,7 +372,7 @@ def test_a_build_gives_the_same_store(gpu, corpus, tokenizer_path, tmp_path):
     wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
     found = built(corpus, tokenizer_path, tmp_path / "gpu", "gpu", workers=2)
     assert found.fingerprint == wanted.fingerprint
-    assert found.manifest.tokenizer["engine"] == "gpu"
+    assert found._manifest.tokenizer["engine"] == "gpu"
     assert found.verify() == []
 
 

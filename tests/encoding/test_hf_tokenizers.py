@@ -72,7 +72,7 @@ def test_what_a_file_leaves_out_changes_nothing(tmp_path, bodies, kinds, kind):
     path.write_text(json.dumps(body), "utf-8")
     short, whole = tm.load_tokenizer(path), tm.load_tokenizer(kinds[kind])
     assert short.fingerprint == whole.fingerprint
-    assert json.loads(short.definition.json)["model"] == json.loads(whole.definition.json)["model"]
+    assert json.loads(short._definition.json)["model"] == json.loads(whole._definition.json)["model"]
     assert short.added == whole.added
 
 
@@ -82,7 +82,7 @@ def test_added_tokens_have_the_names_of_the_file(kinds, tmp_path):
     tokenizer = tm.load_tokenizer(full.save(tmp_path / "tokenizer.json"), "reference")
     assert tokenizer.fingerprint == "19e519ee6560beda85e9607a0ba134e4"  # the same in every line
     assert tokenizer.added == {token["content"]: token["id"] for token in full.body["added_tokens"]}
-    assert tokenizer.resolve("eos", "Mill") in tokenizer.encode("a mill").tolist() == full.encode("a mill")
+    assert tokenizer._resolve("eos", "Mill") in tokenizer.encode("a mill").tolist() == full.encode("a mill")
 
 
 @pytest.mark.parametrize("kind", FINGERPRINTS)
@@ -90,7 +90,7 @@ def test_ids_through_the_hot_path(kinds, kind):
     """Those of the library for each text, with bos and eos around them."""
     tokenizer = tm.load_tokenizer(kinds[kind], "reference")
     own = tokenizers.Tokenizer.from_file(str(kinds[kind]))
-    encoded = tokenizer.encoder(bos_id=3, eos_id=4).encode(pa.array(TEXTS, pa.large_string()))
+    encoded = tokenizer._encoder(bos_id=3, eos_id=4).encode(pa.array(TEXTS, pa.large_string()))
     for text, (start, end) in zip(TEXTS, pairwise([0, *encoded.ends.tolist()]), strict=True):
         assert encoded.ids[start:end].tolist() == [3, *own.encode(text, add_special_tokens=False).ids, 4], text
 
@@ -122,9 +122,9 @@ def test_decoding(bodies):
 def test_names_and_ids_without_the_library(kinds):
     """1.0 does not tell them."""
     tokenizer = tm.load_tokenizer(kinds["word_piece"])
-    assert tokenizer.resolve("eos", "[SEP]") == tokenizer.added["[SEP]"] == 3
-    known = json.loads(tokenizer.definition.json)["model"]["vocab"]["self"]
-    assert (tokenizer.resolve("eos", "self"), tokenizer.token_name(known)) == (known, "self")
+    assert tokenizer._resolve("eos", "[SEP]") == tokenizer.added["[SEP]"] == 3
+    known = json.loads(tokenizer._definition.json)["model"]["vocab"]["self"]
+    assert (tokenizer._resolve("eos", "self"), tokenizer.token_name(known)) == (known, "self")
 
 
 def test_an_object_of_the_library(kinds):
@@ -133,7 +133,7 @@ def test_an_object_of_the_library(kinds):
     assert held.encode("a tokenmill text").tolist() == read.encode("a tokenmill text").tolist()
     assert held.decode(held.encode("a text é")) == "a text é"
     assert (held.added, held.vocab_size) == (read.added, read.vocab_size)
-    assert json.loads(object_json(own))["model"]["vocab"] == json.loads(read.definition.json)["model"]["vocab"]
+    assert json.loads(object_json(own))["model"]["vocab"] == json.loads(read._definition.json)["model"]["vocab"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_1_0_refuses_names_the_other_line(tmp_path, bodies):
 
 def test_what_needs_the_parts_of_the_library_says_so(kinds, monkeypatch):
     monkeypatch.setattr("tokenmill.encoding.gpu.engine.installed_version", {CUPY[0]: "1"}.get)
-    assert "below 1.0" in GpuEngine.refusal(tm.load_tokenizer(kinds["shipped"]).definition)
+    assert "below 1.0" in GpuEngine.refusal(tm.load_tokenizer(kinds["shipped"])._definition)
     with pytest.raises(TokenizerError, match=r"below 1\.0: pip install 'tokenizers<1'"):
         parts()
 

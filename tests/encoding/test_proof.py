@@ -294,7 +294,7 @@ def qwen(tmp_path_factory) -> tuple[Path, Definition]:
 def well_known(request, proved, tokenizer_path, monkeypatch) -> Definition:
     """A tokenizer for which gigatoken is proved."""
     if request.param == "GPT-2":
-        folder, made = proved, tm.load_tokenizer(tokenizer_path).definition
+        folder, made = proved, tm.load_tokenizer(tokenizer_path)._definition
     else:
         folder, made = request.getfixturevalue("qwen")
     monkeypatch.setenv("TOKENMILL_CACHE", str(folder))
@@ -413,7 +413,7 @@ PROVES = """
 import sys
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.selection.proof import prove
-print(prove(load_tokenizer(sys.argv[1]).definition, "gigatoken").why)
+print(prove(load_tokenizer(sys.argv[1])._definition, "gigatoken").why)
 """
 
 
@@ -544,7 +544,7 @@ def test_the_suite_has_every_token(definition, kinds):
     assert spoken > 600
     for kind, mark in (("unigram", "▁"), ("sentence_piece", "▁"), ("word_piece", "##")):
         tokenizer = tm.load_tokenizer(kinds[kind])
-        texts = said(tokenizer.definition)
+        texts = said(tokenizer._definition)
         model = json.loads(KINDS[kind].read_text("utf-8"))["model"]["vocab"]
         names = [entry[0] for entry in model] if isinstance(model, list) else list(model)
         spoken_names = {name.replace(mark, " " if mark == "▁" else "") for name in names if name not in BYTE_TOKENS}

@@ -76,7 +76,7 @@ def test_a_folder_with_a_tokenizer_json_and_more(folder, body, like_llama, rank_
     found = tm.load_tokenizer(
         folder({"tokenizer.json": body, "tokenizer.model": like_llama, "a.tiktoken": rank_file, "vocab.txt": "a\n"})
     )
-    assert (found.definition.reference, found.vocab_size) == ("tokenizers", 4096)
+    assert (found._definition.reference, found.vocab_size) == ("tokenizers", 4096)
 
 
 @pytest.mark.parametrize("config", [{}, {"tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer"}}])
@@ -87,7 +87,9 @@ def test_a_folder_with_a_sentencepiece_model(folder, like_llama, real_texts, con
     own = sentencepiece.SentencePieceProcessor(model_proto=like_llama)
     for spec in (where, str(where), where / "tokenizer.model", where.parent / "x.model.v3"):
         found = tm.load_tokenizer(spec)
-        names = re.compile("|".join(found.special_names) + "|<unk>")  # control symbols are not sentencepiece's to parse
+        names = re.compile(
+            "|".join(found._special_names) + "|<unk>"
+        )  # control symbols are not sentencepiece's to parse
         texts = [text for text in texts_for(found, real_texts) if not names.search(text)]
         assert_same(found, own.encode, texts)
         assert (found.eos_id, found.bos_id, found.vocab_size) == (own.eos_id(), own.bos_id(), own.get_piece_size())
@@ -131,7 +133,7 @@ def test_a_folder_with_tiktoken_ranks(folder, rank_file, encoding, real_texts, n
     for spec in (where, str(where), where / name):
         found = tm.load_tokenizer(spec, engine="reference")
         assert_same(found, by_tiktoken(encoding), texts_for(found, real_texts))
-        assert (found.definition.reference, found.eos_id, found.vocab_size) == ("tiktoken", 0, 4096)
+        assert (found._definition.reference, found.eos_id, found.vocab_size) == ("tiktoken", 0, 4096)
 
 
 def test_a_folder_with_a_vocabulary_of_bert(folder, real_texts):
@@ -459,7 +461,7 @@ def test_a_library_that_is_missing_is_named(library, tmp_path, folder, jsonl, li
     }
     if library == "transformers":
         specs[library].append(folder({}))
-        tm.load_tokenizer(transformers.ByT5Tokenizer()).definition.save(specs[library][-1])
+        tm.load_tokenizer(transformers.ByT5Tokenizer())._definition.save(specs[library][-1])
     missing = without(library, tmp_path)
     source, out = jsonl(["a"]), tmp_path / "out"
     builds = []
@@ -518,7 +520,7 @@ FACTS = """
 import json, sys
 import tokenmill as tm
 one = tm.load_tokenizer(sys.argv[1])
-print(json.dumps([one.fingerprint, one.vocab_size, one.eos_id, one.added, one.definition.json]))
+print(json.dumps([one.fingerprint, one.vocab_size, one.eos_id, one.added, one._definition.json]))
 """
 
 
@@ -594,7 +596,7 @@ def test_a_tiktoken_pattern_that_tokenizers_cannot_read(tokenizer_path):
     ranks = {bytes(to_byte[c] for c in name): i for name, i in vocabulary.items()}
     own = tiktoken.Encoding("odd", pat_str=r"(?s:.{1,7})", mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 0})
     tokenizer = tm.load_tokenizer(own)
-    assert (tokenizer.definition.json, tokenizer.engine, tokenizer.eos_id) == (None, "tiktoken", 0)
+    assert (tokenizer._definition.json, tokenizer.engine, tokenizer.eos_id) == (None, "tiktoken", 0)
     text = "some words, <|endoftext|> é 中文\n"
     ids = tokenizer.encode(text).tolist()
     assert ids == own.encode(text, allowed_special="all")

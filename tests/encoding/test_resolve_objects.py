@@ -294,7 +294,7 @@ def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path, like_llama, b
 def test_ids_outside_the_vocabulary_of_a_reference_are_a_usage_error(like_xlmr):
     """A Unigram model has no tokenizer.json, so sentencepiece decodes it; it would raise an IndexError."""
     found = tm.load_tokenizer(sentencepiece.SentencePieceProcessor(model_proto=like_xlmr))
-    assert found.definition.json is None
+    assert found._definition.json is None
     for ids in ([1, found.vocab_size], np.array([-1]), [[1], ["a"]], ["a"]):
         with pytest.raises(UsageError, match="ids"):
             found.decode(ids)

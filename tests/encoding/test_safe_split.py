@@ -40,7 +40,7 @@ def encoders(kinds):
     """Of each kind of tokenizer: (an encoder, the reference, its path). One of them with a fast engine."""
     made = {}
     for name, path in kinds.items():
-        encoder = tm.load_tokenizer(path, "gigatoken" if name == "shipped" else "reference").encoder()
+        encoder = tm.load_tokenizer(path, "gigatoken" if name == "shipped" else "reference")._encoder()
         made[name] = encoder, tokenizers.Tokenizer.from_file(str(path)), path
     return made
 
@@ -108,7 +108,7 @@ def test_every_cut_a_rule_allows(encoder, real_texts):
 
 def test_bos_and_eos_stand_once_around_a_document_in_parts(encoders, real_texts):
     _, reference, path = encoders["shipped"]
-    encoder = tm.load_tokenizer(path, "reference").encoder(bos_id=7, eos_id=0)
+    encoder = tm.load_tokenizer(path, "reference")._encoder(bos_id=7, eos_id=0)
     text = real_texts[9][:2000]
     assert fed(encoder, text.encode(), list(range(0, 2000, 100))) == [7, *whole(reference, text), 0]
     assert fed(encoder, b"", []) == [7, 0]
@@ -306,7 +306,7 @@ def test_huge_lines(tmp_path, encoders, real_texts, small, codec, block_bytes, e
     body = end.join(texts).encode() + end.encode()
     (tmp_path / f"a.txt{codec}").write_bytes(gzip.compress(body) if codec else body)
     source = tm.read(tmp_path / f"a.txt{codec}", format="lines")
-    documents, facts = run(source, tm.load_tokenizer(path, "reference").encoder(), tmp_path / "shard", block_bytes)
+    documents, facts = run(source, tm.load_tokenizer(path, "reference")._encoder(), tmp_path / "shard", block_bytes)
     assert documents == [whole(reference, text) for text in texts]
     assert facts["pieces"][0]["rows"] == len(texts)
 
@@ -358,7 +358,7 @@ def test_bad_lines_among_huge_ones(tmp_path, encoders, real_texts, small, block_
     lines = [b"one", huge.encode() + b"\xff", huge.encode(), b"\xff", b"", b"two", b"\xff" + huge.encode(), b"three"]
     (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
     source = tm.read(tmp_path / "a.txt", format="lines")
-    documents, receipt = run(source, tm.load_tokenizer(path, "reference").encoder(), tmp_path / "shard", block_bytes)
+    documents, receipt = run(source, tm.load_tokenizer(path, "reference")._encoder(), tmp_path / "shard", block_bytes)
     assert documents == [whole(reference, text) for text in ("one", huge, "two", "three")]
     gone = [(row, reason) for row, count, reason, _ in receipt["pieces"][0]["skips"] for row in range(row, row + count)]
     assert gone == [(1, "invalid utf-8"), (3, "invalid utf-8"), (4, "blank"), (6, "invalid utf-8")]

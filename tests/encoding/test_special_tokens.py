@@ -172,7 +172,7 @@ def build(source: Any, tokenizer: Any, out: Path, **options: Any) -> tuple[tm.St
 
 def counted(store: tm.Store, finished: dict[str, Any]) -> int:
     """How many documents hold special tokens, as the store, its description and the build say."""
-    found = {store.manifest.special_documents, info(store.path)["special_documents"], finished.special_documents}
+    found = {store._manifest.special_documents, info(store.path)["special_documents"], finished.special_documents}
     assert len(found) == 1
     return found.pop()
 
@@ -234,7 +234,7 @@ PLACES = {
 def test_documents_with_special_ids_are_found_wherever_those_lie(place):
     """At the start, the end or the middle of the vocabulary; the unknown token counts by name, not for other words."""
     reference, special = words(40, PLACES[place]), set(PLACES[place])
-    encoder = tm.load_tokenizer(reference.library, "reference").encoder(
+    encoder = tm.load_tokenizer(reference.library, "reference")._encoder(
         bos_id=0, eos_id=39
     )  # around it they do not count
 
@@ -251,9 +251,9 @@ def test_documents_with_special_ids_are_found_wherever_those_lie(place):
 def test_parse_gives_the_ids_that_tokenizers_gives(kind):
     """Which is the default, and what is counted are the documents with such an id."""
     loaded = tm.load_tokenizer(kind.library, "reference")
-    special, unknown = {kind.vocabulary[name] for name in special_names(kind)}, loaded.produced_names
+    special, unknown = {kind.vocabulary[name] for name in special_names(kind)}, loaded._produced_names
     assert loaded.special_tokens == tm.load_tokenizer(kind.library, "reference", "parse").special_tokens == "parse"
-    encoder = loaded.encoder()
+    encoder = loaded._encoder()
 
     @settings(max_examples=40, deadline=None)
     @given(some_documents(sorted(special_names(kind))))
@@ -369,7 +369,7 @@ def test_long_documents_that_are_left_out_are_not_counted(tmp_path, made, small,
     for i, body in enumerate(bodies):
         (tmp_path / f"{i}.txt").write_bytes(body)
     store, finished = build(str(tmp_path / "*.txt"), made("byte_level").library, tmp_path / "out", eos="none")
-    assert (len(store), sum(store.manifest.quarantined.values())) == (1, 2)
+    assert (len(store), sum(store._manifest.quarantined.values())) == (1, 2)
     assert counted(store, finished) == 1
 
 
@@ -449,7 +449,7 @@ AWKWARD = ["---", "<s>", "</s>", "<s>\n", "x</s>", "é"]
 def test_documents_that_hold_a_name_are_found():
     """Any name in any document, and none that two neighbours make up together."""
     reference = words(40, []).with_tokens(*AWKWARD)
-    encoder = tm.load_tokenizer(reference.library, "reference", "text").encoder()
+    encoder = tm.load_tokenizer(reference.library, "reference", "text")._encoder()
     pieces = st.sampled_from([*AWKWARD, *"-<s>/xé\n ", "</", "s>", "--", "word"])
 
     @settings(max_examples=150, deadline=None)
@@ -624,7 +624,7 @@ def test_error_asked_of_a_store_that_is_there(corpus, tokenizer_path, tmp_path, 
     assert {name: body for name, body in shard_files(again).items() if name in before} == before
     store, last = build(corpus, tokenizer_path, tmp_path / "out", **options)
     assert last.name == "up_to_date"
-    assert store.manifest.special_documents == WITH_NAME
+    assert store._manifest.special_documents == WITH_NAME
 
 
 def test_error_with_clean_text_is_parse(jsonl, tokenizer_path, tmp_path):
@@ -777,7 +777,7 @@ def test_the_unknown_token_counts_where_its_name_is_found(name, tmp_path):
         apart = hand_made(tmp_path / "other", other, tokens, "parse")
         special = {apart.added[token] for token in tokens}
         expected = [i for i, text in enumerate(texts) if special & set(apart.encode(text).tolist())]
-        assert list(tokenizer.encoder().encode(text_array(texts)).special) == expected
+        assert list(tokenizer._encoder().encode(text_array(texts)).special) == expected
 
     check()
 
@@ -812,7 +812,7 @@ def test_error_minds_the_name_of_what_is_also_produced(token, tmp_path):
 def test_the_unknown_token_in_a_document_in_parts(name, tmp_path, monkeypatch):
     """Its id comes with words of every part, its name with one of them or none."""
     monkeypatch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
-    encoder = hand_made(tmp_path, by_hand()["word_level"], {"<unk>": (False,) * 4}, "parse").encoder()
+    encoder = hand_made(tmp_path, by_hand()["word_level"], {"<unk>": (False,) * 4}, "parse")._encoder()
     document, data = LongDocument(encoder), f"{'some words ' * 30}{name}{' and more' * 30}".encode()
     parts = [document.feed(data[i : i + 50]) for i in range(0, len(data), 50)]
     assert sum(len(part) > 0 for part in parts) > 5
@@ -910,7 +910,9 @@ def in_parts(made) -> Callable[[str, str], Encoder]:
     def encoder(name: str, policy: str) -> Encoder:
         full = odd_letters() if name == "odd_letters" else made(name)
         bos, eos = ("<a>", "<c>") if name == "byte_level" else ("<s>", "</s>")
-        found = tm.load_tokenizer(full.library, "reference", policy).encoder(full.vocabulary[bos], full.vocabulary[eos])
+        found = tm.load_tokenizer(full.library, "reference", policy)._encoder(
+            full.vocabulary[bos], full.vocabulary[eos]
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tokenmill.encoding.encoder.cached_rules", quick_rules)
             assert found.rules
@@ -973,7 +975,7 @@ def test_bytes_that_a_model_falls_back_to_are_no_special_tokens(tmp_path, kinds)
         tokenizer = tm.load_tokenizer(tmp_path, "reference", policy)
         assert tokenizer.encode("aéb 语").tolist() == plain.encode("aéb 语", add_special_tokens=False).ids
         store = tm.build(["aéb 语"], tokenizer, tmp_path / policy, workers=0, progress="quiet")
-        assert store.manifest.special_documents == 0
+        assert store._manifest.special_documents == 0
 
 
 def test_a_tokenizer_that_was_there_before_is_forgotten(tmp_path):

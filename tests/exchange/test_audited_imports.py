@@ -105,7 +105,7 @@ def test_a_damaged_store_is_not_exported(tmp_path, format):
     """A copy of the damage would have a checksum of its own, and would be kept when the store is repaired."""
     made = make_store(tmp_path / "made", some_documents(250), "uint16")
     rows = tm.pack(made, 50)
-    ids = made.path / "shards" / f"{made.manifest.shard_ids[0]}.npy"
+    ids = made.path / "shards" / f"{made._manifest.shard_ids[0]}.npy"
     body = bytearray(ids.read_bytes())
     body[200] ^= 1
     ids.write_bytes(body)
@@ -218,7 +218,7 @@ def test_what_is_counted(tmp_path, monkeypatch, capsys):
     documents += [[5, *documents[0]], documents[3], documents[3], [], documents[390]]
     pq.write_table(pa.table({"input_ids": documents}), tmp_path / "a.parquet")
     assert main(["import", str(tmp_path / "a.parquet"), str(tmp_path / "store"), "-t", "bytes", "--eos", str(EOS)]) == 0
-    audit = tm.open(tmp_path / "store").manifest.source["audit"]
+    audit = tm.open(tmp_path / "store")._manifest.source["audit"]
     used = len({i for each in documents for i in each})
     vocabulary = tm.open(tmp_path / "store").tokenizer.vocab_size
     bos = tm.load_tokenizer("bytes").bos_id
@@ -241,7 +241,7 @@ def test_repeats_across_blocks_of_a_flat_file(tmp_path, monkeypatch):
     np.array([i for each in documents for i in each], np.uint16).tofile(tmp_path / "train.bin")
     with pytest.warns(UserWarning, match=r"of its documents repeat an earlier one"):
         store = tm.import_tokens(tmp_path / "train.bin", tmp_path / "store", tokenizer="bytes", eos=EOS)
-    audit = store.manifest.source["audit"]
+    audit = store._manifest.source["audit"]
     assert (audit["documents"], audit["with_eos"]) == (128, 128)
     assert 48 <= audit["repeated"] <= 64  # every sixth lies on the border of two blocks
 

@@ -73,7 +73,7 @@ def test_train_comes_first(store, tmp_path, format, other):
     tm.export(store, tmp_path / "out", format=format, shares=f"{other}=0.1,train=0.9")
     for receipt in ("there", "gone"):
         again = tm.import_tokens(tmp_path / "out", tmp_path / receipt, format=format, eos=EOS)
-        files = [str(piece["file"]) for shard in range(again.num_shards) for piece in again.pieces(shard)]
+        files = [str(piece["file"]) for shard in range(again.num_shards) for piece in again._pieces(shard)]
         assert ["train" in file.removeprefix(str(tmp_path)) for file in files] == [True, False]
         (tmp_path / "out" / RECEIPT).unlink(missing_ok=True)
 

@@ -214,7 +214,7 @@ def test_shards_without_documents(tmp_path, tokenizer_path):
     for name, row, count in (("a", '{"text": "hello"}', 3), ("b", '{"nope": 1}', 800), ("c", '{"text": "world"}', 2)):
         (tmp_path / f"{name}.jsonl").write_text(f"{row}\n" * count)
     store = tm.build(tm.read(tmp_path / "*.jsonl"), tokenizer_path, tmp_path / "store", shard_bytes="2KB", workers=0)
-    assert 0 in store.manifest.shard_documents
+    assert 0 in store._manifest.shard_documents
     tm.export(store, tmp_path / "out", format="megatron")
     assert tm.import_tokens(tmp_path / "out", tmp_path / "again").fingerprint == store.fingerprint
 

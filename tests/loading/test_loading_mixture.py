@@ -357,7 +357,7 @@ def test_views_that_are_not_alike_are_refused(views, tmp_path):
         with pytest.raises(UsageError, match=f"other.*{match}"):
             tm.mix({"web": (web, 1), "other": (other, 1)})
     foreign = tm.pack(write_store(tmp_path / "foreign", spread(numbered([3] * 4))), 3)
-    foreign.store.manifest.tokenizer["fingerprint"] = "0" * 32
+    foreign.store._manifest.tokenizer["fingerprint"] = "0" * 32
     with pytest.raises(UsageError, match="other and web differ in tokenizer"):
         tm.mix({"web": (web, 1), "other": (foreign, 1)})
 

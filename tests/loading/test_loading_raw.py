@@ -86,7 +86,7 @@ def test_raw_text_is_tokenized_once_and_taken_in_as_it_grows(corpus, cache, toke
 
     written(corpus, "2.jsonl", [f"a third part {i}" for i in range(30)])
     grown = tm.load(wanted, **raw)
-    assert len(grown.samples) > len(loader.samples)
+    assert len(grown._samples) > len(loader._samples)
     assert grown.fingerprint == tm.load(tm.pack(tm.build(wanted, tokenizer_path, tmp_path / "own3"), 32), 2).fingerprint
     assert len(list((cache / "stores").iterdir())) == 2  # the first is as it was, for whoever uses it
     assert {path: files_of(cache / "stores")[path] for path in before} == before
@@ -170,7 +170,7 @@ def test_text_that_is_not_in_files_is_kept_by_content(cache, tokenizer_path):
     assert len(list((cache / "stores").iterdir())) == 2
     assert hashes(tm.load(pa.table({"text": texts[1]}), **raw)) == found[1]
     for some, loader in zip(texts, loaders, strict=False):
-        decoded = tm.load_tokenizer(tokenizer_path).decode(loader.samples.view.store[29])
+        decoded = tm.load_tokenizer(tokenizer_path).decode(loader._samples.view.store[29])
         assert decoded.startswith(some[29])
     assert not list((cache / "builds").glob("spool-*"))
 
@@ -236,7 +236,7 @@ def test_a_flipped_bit_stops_at_the_first_batch_that_touches_its_block(folder, s
     assert until_damage(shuffled, name) == order[: touched // 2 * 2]
     assert until_damage(shuffled, name) == []  # nor does it come through the second time
     rows = [row for row in range(ROWS * SHARDS) if not first <= row < first + 8]
-    assert [batch.tolist() for batch in loader.samples.view.rows(rows)["input_ids"]] == [
+    assert [batch.tolist() for batch in loader._samples.view.rows(rows)["input_ids"]] == [
         [WIDTH * row + 1 + i for i in range(WIDTH)] for row in rows
     ]
 

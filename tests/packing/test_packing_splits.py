@@ -323,7 +323,7 @@ def test_text_for_evaluation_is_left_out_with_a_warning(named, strategy):
 def test_a_split_that_is_asked_for_is_silent(named):
     """The tests take warnings for errors."""
     assert tm.pack(named, 8, split="all").stats.documents == len(named)
-    assert tm.pack(named, 8, split="all").splits == ()
+    assert tm.pack(named, 8, split="all")._splits == ()
     assert tm.pack(named, 8, split="validation").stats.documents == 20
 
 
@@ -343,7 +343,7 @@ def test_by_name_and_by_folder_have_what_is_for_evaluation(named):
 def test_a_store_of_one_split_or_none_is_packed_whole(tmp_path, files):
     store = tm.open(write_store(tmp_path / "store", in_files(numbered([3] * 7), files), eos=EOS))
     view = tm.pack(store, 8)
-    assert (view.splits, view.stats.documents) == ((), 7)
+    assert (view._splits, view.stats.documents) == ((), 7)
 
 
 def test_a_store_of_splits_for_evaluation_alone_needs_a_choice(tmp_path):

@@ -96,8 +96,8 @@ def test_a_store_among_the_files_is_named(tmp_path, place, jsonl):
     assert any(f"{store.path}/".startswith(f"{tmp_path / path}/") for path in stores)
     made = tm.build(tmp_path / "data", "bytes", tmp_path / "next", workers=0, progress="quiet")
     assert len(made) == 1
-    assert made.manifest.source["ignored_by_reason"]["a token store"] >= 1
-    assert [path for path, reason in made.manifest.source["ignored"] if reason == "a token store"]
+    assert made._manifest.source["ignored_by_reason"]["a token store"] >= 1
+    assert [path for path, reason in made._manifest.source["ignored"] if reason == "a token store"]
 
 
 def test_the_order_in_which_a_folder_is_listed_does_not_matter(tmp_path, monkeypatch):

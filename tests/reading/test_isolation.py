@@ -83,7 +83,7 @@ def documents(path, **options) -> list[str]:
 @pytest.mark.parametrize("workers", [0, None])
 def test_a_build_without_workers_survives(folder, tmp_path, workers):
     store = tm.build(folder, "bytes", tmp_path / "store", workers=workers, progress="quiet")
-    failed = {os.path.basename(entry["file"]): entry["error"] for entry in store.manifest.failed}
+    failed = {os.path.basename(entry["file"]): entry["error"] for entry in store._manifest.failed}
     assert failed.keys() == {"deadly.arrow", "deadly.parquet"}
     assert "the library that reads parquet files crashed (SIGABRT) at this file" in failed["deadly.parquet"]
     assert len(store) == 400
@@ -96,7 +96,7 @@ def test_a_plan_survives(folder, tmp_path):
     (folder / "deadly.parquet").rename(folder / "a-deadly.parquet")
     store = tm.build(folder, "bytes", tmp_path / "store", workers=0, shard_bytes=1024, progress="quiet")
     assert len(store) == 400
-    assert len(store.manifest.failed) == 2
+    assert len(store._manifest.failed) == 2
 
 
 @pytest.mark.usefixtures("crashes")

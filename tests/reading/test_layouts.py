@@ -63,8 +63,8 @@ def test_a_saved_dataset_is_built_as_it_is(tmp_path):
     write_arrow(folder / "data-00000-of-00001.arrow", table_of(["of an earlier save"]), stream=True)
     store = build(folder, tmp_path / "out")
     assert texts(store) == ["one", "two", "three"]
-    assert store.manifest.quarantined == {}
-    assert {path.rpartition("/")[2]: reason for path, reason in store.manifest.source["ignored"]} == {
+    assert store._manifest.quarantined == {}
+    assert {path.rpartition("/")[2]: reason for path, reason in store._manifest.source["ignored"]} == {
         "dataset_info.json": "description of a dataset",
         "state.json": "description of a dataset",
         "README.md": "description of a dataset",

@@ -55,7 +55,7 @@ def test_two_columns_of_one_name_in_a_later_file(tmp_path, name, jsonl):
     store = tm.build(tmp_path, "bytes", tmp_path / "store", workers=0, progress="quiet")
     assert first.exists()
     assert len(store) == 2
-    [failed] = store.manifest.failed
+    [failed] = store._manifest.failed
     assert failed["file"].endswith(name)
     assert "2 columns are named 'text'" in failed["error"]
 

@@ -211,7 +211,7 @@ def test_what_is_interrupted_is_continued_from_the_bucket_alone(bucket, corpus, 
     assert store.fingerprint == local.fingerprint
     assert len(set(pushed)) == 7
     assert not set(made) & set(pushed)
-    assert sorted(made + pushed) == sorted(set(store.manifest.shard_ids))
+    assert sorted(made + pushed) == sorted(set(store._manifest.shard_ids))
 
 
 def test_an_added_file_costs_its_own_shards(bucket, corpus, tmp_path, own_cache, monkeypatch):
@@ -246,7 +246,7 @@ def test_damage_in_the_bucket_is_found_and_repaired_by_the_next_build(bucket, co
     from tokenmill.cli import main
 
     store = build(corpus, f"{bucket}/store")
-    shard = store.manifest.shard_ids[2]
+    shard = store._manifest.shard_ids[2]
     data = bytearray(object_store.read(f"{bucket}/store/shards/{shard}.npy"))
     data[len(data) // 2] ^= 1
     object_store.write(f"{bucket}/store/shards/{shard}.npy", bytes(data))
@@ -336,7 +336,7 @@ def test_journals_do_not_stay_in_the_bucket(bucket, corpus, own_cache):
 
 def test_damage_does_not_get_into_the_mirror(bucket, corpus, local, own_cache):
     store = build(corpus, f"{bucket}/store")
-    url = f"{bucket}/store/shards/{store.manifest.shard_ids[0]}.npy"
+    url = f"{bucket}/store/shards/{store._manifest.shard_ids[0]}.npy"
     good = object_store.read(url)
     for bad in (good[:-1] + bytes([good[-1] ^ 1]), good[:-2]):
         object_store.write(url, bad)
@@ -408,7 +408,7 @@ def test_shards_that_a_store_no_longer_has_are_removed_from_the_bucket(bucket, c
     from tokenmill.cli import main
 
     store = old_and_new(bucket, corpus, tmp_path)
-    listed, before = set(store.manifest.shard_ids), shards_in(f"{bucket}/store")
+    listed, before = set(store._manifest.shard_ids), shards_in(f"{bucket}/store")
     for name in ("shards/notes.txt", "shards/notes.npy", f"{'a' * 24}.npy"):
         object_store.write(f"{bucket}/store/{name}", b"of somebody else")
     (old,) = before - listed
@@ -471,7 +471,7 @@ def test_shards_are_not_removed_while_a_build_may_use_them(bucket, corpus, tmp_p
     monkeypatch.setattr(StoreBucket, "push_shard", push)
     store = build(tmp_path / "changed", url)
     assert len(prune_bucket(url)[0]) == 2
-    assert shards_in(url) == set(store.manifest.shard_ids)
+    assert shards_in(url) == set(store._manifest.shard_ids)
     assert store.verify() == []
 
 

@@ -102,8 +102,8 @@ def test_columns_are_plain_files_that_the_receipt_and_the_manifest_list(folder):
 def test_columns_are_read_as_they_were_written(folder):
     store = tm.open(folder)
     assert_holds(store, [document for documents in SHARDS for document in documents])
-    assert store.column("ids", 2) is store.ids_of(2)
-    assert store.column("ends", 2) is store.ends_of(2)
+    assert store.column("ids", 2) is store._ids_of(2)
+    assert store.column("ends", 2) is store._ends_of(2)
     assert not store.column("score", 0).flags.writeable
     assert_holds(pickle.loads(pickle.dumps(store)), [d for documents in SHARDS for d in documents])  # noqa: S301
     with pytest.raises(UsageError, match="no column 'weights'; its columns are ids, ends, loss_mask, score"):
@@ -126,7 +126,7 @@ def test_few_maps_serve_many_shards(folder, monkeypatch):
     """With fewer maps than columns of shards, columns are mapped in turn."""
     monkeypatch.setattr("tokenmill.store.store.OPEN_COLUMNS", 8)
     store = tm.open(folder)
-    assert not store.maps_all
+    assert not store._maps_all
     assert_holds(store, [document for documents in SHARDS for document in documents])
     assert [part.tolist() for part in slices(store, [2, 4], [5, 1], "loss_mask")] == [
         mask_of([[3, 4, 5, 6, 7]]),
@@ -263,7 +263,7 @@ def test_first_touch_checks_any_column(folder, monkeypatch):
     write_manifest(folder, [write(folder, FIRST, [SHARDS[2]])], extra=EXTRA)
     flip(folder / "shards" / f"{FIRST}.loss_mask.npy", 128 + 5)
     flip(folder / "shards" / f"{FIRST}.score.npy", 128)
-    store = tm.open(folder).with_first_touch()
+    store = tm.open(folder)._with_first_touch()
     assert slices(store, [0], [7])[0].tolist() == [5, 6, 7, 8, 9, 10, 11]
     assert slices(store, [0], [4], "loss_mask")[0].tolist() == mask_of([[5, 6, 7, 8]])
     with pytest.raises(CorruptError, match=rf"{FIRST}\.loss_mask\.npy is damaged \(block 1\); run: tokenmill verify"):
@@ -302,7 +302,7 @@ def test_a_receipt_with_impossible_columns_is_damaged(folder, change):
     receipt = read_receipt(folder / "shards", FIRST)
     assert [(damage.file, damage.shard) for damage in tm.open(folder).verify()] == [(f"shards/{FIRST}.json", FIRST)]
     assert PieceReader.open(folder / "shards" / FIRST, COLUMNS) is None
-    checked = tm.open(folder).with_first_touch()
+    checked = tm.open(folder)._with_first_touch()
     with pytest.raises(CorruptError, match=FIRST):
         checked.column("score", 0), slices(checked, [0], [1]), slices(checked, [0], [1], "loss_mask")
     if "loss_mask" in receipt["columns"]:
@@ -427,14 +427,14 @@ def test_neither_build_nor_repair_drops_columns_it_cannot_make(tmp_path, tokeniz
     corpus.mkdir()
     (corpus / "a.jsonl").write_text('{"text": "one"}\n{"text": "two words"}\n')
     built = tm.build(corpus, tokenizer_path, folder, progress="quiet")
-    (shard_id,) = built.manifest.shard_ids
-    receipt, shard = built.receipt_of(0), folder / "shards" / shard_id
-    tokens = PieceReader.open(shard, built.manifest.columns).tokens(0)
+    (shard_id,) = built._manifest.shard_ids
+    receipt, shard = built._receipt_of(0), folder / "shards" / shard_id
+    tokens = PieceReader.open(shard, built._manifest.columns).tokens(0)
     writer = ShardWriter(folder / "shards", shard_id, built.dtype, [LOSS_MASK])
     writer.append(Tokens(tokens.ids, tokens.ends, columns={"loss_mask": np.ones(len(tokens.ids), np.bool_)}))
     facts = {name: receipt[name] for name in ("pieces", "text_bytes")}
     receipt = writer.commit(**facts)
-    manifest = built.manifest
+    manifest = built._manifest
     manifest.columns, manifest.receipts = columns_with(built.dtype, [LOSS_MASK]), [digest(sealed(receipt))]
     around, tokenizer = [manifest.options["bos"], manifest.options["eos"]], manifest.tokenizer["fingerprint"]
     manifest.fingerprint = store_fingerprint(tokenizer, around, manifest.dtype, [content_digest(receipt)])

@@ -162,9 +162,9 @@ def test_a_receipt_that_contradicts_its_shard(store, what):
     damages = verify_store(store)
     assert damages
     opened = tm.open(store)
-    name = opened.manifest.shard_ids[1]
+    name = opened._manifest.shard_ids[1]
     assert any(name in damage.file or damage.file in ("manifest.json", "sources.json") for damage in damages)
-    document = opened.manifest.shard_documents[0]
+    document = opened._manifest.shard_documents[0]
     with suppress(TokenmillError):  # and nothing else
         opened.locate(document)
 

@@ -255,8 +255,8 @@ def own_source(tmp_path, pristine) -> tuple[Path, Path]:
 def shard_of(store: Path, file: str) -> str:
     """A shard made from a file."""
     opened = tm.open(store)
-    for shard, name in enumerate(opened.manifest.shard_ids):
-        if any(Path(piece["file"]).name == file for piece in opened.pieces(shard)):
+    for shard, name in enumerate(opened._manifest.shard_ids):
+        if any(Path(piece["file"]).name == file for piece in opened._pieces(shard)):
             return name
     raise AssertionError(file)
 

@@ -94,13 +94,13 @@ def all_of(store: tm.Store) -> dict[str, Any]:
     """Everything that two builds of the same thing have in common."""
     return {
         "fingerprint": store.fingerprint,
-        "shards": store.manifest.shard_ids,
+        "shards": store._manifest.shard_ids,
         "ids": [ids.tolist() for ids in store],
         "locations": [tuple(store.locate(i)) for i in range(len(store))],
         "bytes": {path.name: path.read_bytes() for path in (store.path / "shards").iterdir()},
         "complete": store.complete,
         "failed": [entry["file"] for entry in store.failed],
-        "left out": store.manifest.quarantined,
+        "left out": store._manifest.quarantined,
         "damage": store.verify(),
     }
 

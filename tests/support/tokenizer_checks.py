@@ -26,13 +26,13 @@ REST = {"pattern": GPT2, "special_tokens": {END: 0}}
 
 def texts_for(tokenizer: tm.Tokenizer, real_texts: list[str]) -> list[str]:
     """A part of the adversarial suite for a tokenizer, and some real text."""
-    return [text for text in suite_texts(tokenizer.definition, 60) if len(text) < 1000] + [
+    return [text for text in suite_texts(tokenizer._definition, 60) if len(text) < 1000] + [
         text[:3000] for text in real_texts[::10]
     ]
 
 
 def ids_of(tokenizer: tm.Tokenizer, texts: list[str]) -> list[list[int]]:
-    tokens = tokenizer.encoder().encode(pa.array(texts, pa.large_string()))
+    tokens = tokenizer._encoder().encode(pa.array(texts, pa.large_string()))
     return [part.tolist() for part in np.split(tokens.ids, tokens.ends)[:-1]]
 
 

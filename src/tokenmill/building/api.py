@@ -60,7 +60,7 @@ def build(source: Any, arguments: BuildArguments) -> Store:
         be = "is" if len(store.failed) == 1 else "are"
         warn(f"{some(len(store.failed), 'input file')} failed and {be} not in {store.name}: {names}")
     if store is not None:  # as of a slice
-        for doubt in store.manifest.source.get("doubts", ()):
+        for doubt in store._manifest.source.get("doubts", ()):
             warn(f"{store.name}: {doubt}")
     return cast(Store, store)
 
@@ -134,7 +134,7 @@ def _build_in_folder(request: BuildRequest, folder: Path, listener: Listener) ->
 
 def _build_slice(request: BuildRequest, out: str | os.PathLike[str], listener: Listener) -> Store | None:
     """Make one slice, and finish the store if all others are done. None if they are not, or if another one finishes it."""
-    if request.is_trial or request.source.streams or request.force:
+    if request.is_trial or request.source._streams or request.force:
         raise UsageError(
             f"{option_name('slice')} is for whole builds of files: leave out {option_name('force')}, limits, and standard input"
         )

@@ -38,7 +38,7 @@ def reencode(folder: Path, count: int) -> tuple[int, list[Damage]]:
     except StoreError as error:
         raise StoreError(f"no document can be encoded again: {error}") from error
     store = Store(folder, manifest)
-    encoder = plan.tokenizer.encoder(manifest.options["bos"], manifest.options["eos"])
+    encoder = plan.tokenizer._encoder(manifest.options["bos"], manifest.options["eos"])
     first_documents = np.concatenate(([0], np.cumsum(manifest.shard_documents)))
     tasks = {task.id: task for task in plan.tasks}
     differences: list[Damage] = []

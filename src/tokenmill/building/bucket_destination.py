@@ -77,7 +77,7 @@ class BucketDestination(FolderDestination):
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:
         if disk.read_bytes(self.folder / NAME) != self._published:
-            self.bucket.publish(store.manifest)
+            self.bucket.publish(store._manifest)
         super().finish(store, plan)
         self.bucket.push_index()
         return open_store(self.url)

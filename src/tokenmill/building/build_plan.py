@@ -87,7 +87,7 @@ class BuildPlan:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.todo or self.source.streams) or self.limit is not None
+        return bool(self.todo or self.source._streams) or self.limit is not None
 
     @property
     def new_pieces(self) -> list[Piece]:

@@ -24,9 +24,9 @@ MOST_IGNORED_NAMED = 1000  # ignored files that the manifest names; all are coun
 def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listener) -> Tokenizer:
     """The tokenizer with its engine: the one that the store was begun with, or one that is fast for this much text."""
     tokenizer, origin = plan.tokenizer, plan.origin
-    if tokenizer.wanted != "auto" or plan.resolved.is_slow:
+    if tokenizer._wanted != "auto" or plan.resolved.is_slow:
         return tokenizer
-    if origin is not None and origin.tokenizer["engine"] == tokenizer.definition.reference:
+    if origin is not None and origin.tokenizer["engine"] == tokenizer._definition.reference:
         origin = None  # chosen for little text, or by hand
     tokenizer = replace(tokenizer)  # forget an engine chosen before, which may have been refused since
     if origin is not None:
@@ -35,10 +35,10 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
             if same.engine_version == origin.tokenizer["engine_version"]:
                 return same
     if plan.limit is not None:
-        return tokenizer.for_corpus(0)
+        return tokenizer._for_corpus(0)
 
     is_proved_now = announce_proof(tokenizer, weight, emit)
-    chosen = tokenizer.for_corpus(weight, executor.processes)
+    chosen = tokenizer._for_corpus(weight, executor.processes)
     if is_proved_now:
         release_memory()
     return chosen
@@ -68,8 +68,8 @@ def first_manifest(plan: BuildPlan, tokenizer: Tokenizer) -> Manifest:
             "inputs": list(source.inputs),
             "files": len(source.files),
             "on_error": source.on_error,
-            **source.selection(),
-            **({"hub": [pin._asdict() for pin in source.pins]} if source.pins else {}),
+            **source._selection(),
+            **({"hub": [pin._asdict() for pin in source._pins]} if source._pins else {}),
             "ignored_by_reason": source.ignored_by_reason,
             "ignored": [list(each) for each in source.ignored[:MOST_IGNORED_NAMED]],
         },

@@ -63,7 +63,7 @@ def _moves(plan: BuildPlan) -> list[str]:
     earlier = plan.index.commits
     return [
         f"{pin.dataset}: {pin.revision} has moved from {earlier[pin.dataset][:7]} to {pin.commit[:7]}"
-        for pin in plan.source.pins
+        for pin in plan.source._pins
         if earlier.get(pin.dataset, pin.commit) != pin.commit
     ]
 
@@ -112,7 +112,7 @@ def describe_cost(plan: BuildPlan) -> str:
     pieces = plan.new_pieces
     nbytes = sum(piece.nbytes for piece in pieces)
     files = len({piece.file.path for piece in pieces})
-    if plan.source.streams:
+    if plan.source._streams:
         return "text that is not in files, and is not known before it is read"
     if not files:
         return "nothing to tokenize"
@@ -125,10 +125,10 @@ def _seconds(plan: BuildPlan, nbytes: int) -> float:
     tokenizer = plan.tokenizer
     measured = read_cached(_speed_path(tokenizer))
     speed = measured["speed"] if measured is not None else DEFAULT_SPEED * usable_cores()
-    if tokenizer.needs_proof(plan.weight):
-        return proof_seconds(tokenizer.definition) + nbytes / speed
-    if tokenizer.leaves_to_reference(plan.weight):
-        speed = reference_rate(tokenizer.definition)
+    if tokenizer._needs_proof(plan.weight):
+        return proof_seconds(tokenizer._definition) + nbytes / speed
+    if tokenizer._leaves_to_reference(plan.weight):
+        speed = reference_rate(tokenizer._definition)
     return nbytes / speed
 
 

@@ -130,7 +130,7 @@ class FolderDestination:
         differences = describe_options(manifest.options, resolved.options)
         if manifest.tokenizer["fingerprint"] != resolved.tokenizer.fingerprint:
             differences.append(f"tokenizer name: was {manifest.tokenizer['name']}, now {resolved.tokenizer.name}")
-        for name, value in resolved.source.selection().items():
+        for name, value in resolved.source._selection().items():
             if value != manifest.source.get(name):
                 default = "all" if name == "split" else "not given"
                 differences.append(f"{name}: was {manifest.source.get(name) or default}, now {value}")
@@ -154,7 +154,7 @@ class FolderDestination:
         was, now = plan.prior.published.source["inputs"] if plan.prior.published else [], plan.source.inputs
         gone = [name for name in was if name not in now]
         only_fewer = set(now) < set(was)  # of streams, another name may be the same text
-        if gone and (only_fewer or not plan.source.streams) and (lost := _left_out(plan, gone)):
+        if gone and (only_fewer or not plan.source._streams) and (lost := _left_out(plan, gone)):
             raise MismatchError(
                 f"{self.name} has documents that are not in the input now: those of {first_names(lost)} (the input was"
                 f" {first_names(was)}, now {first_names(now)}). Give that too, choose another folder, or rebuild this one"
@@ -166,7 +166,7 @@ class FolderDestination:
         return describe_changes(plan)
 
     def finish(self, store: Store, plan: BuildPlan) -> Store:
-        plan.index.write(plan.source, store=_published_facts(store.manifest))
+        plan.index.write(plan.source, store=_published_facts(store._manifest))
         return store
 
 
@@ -176,7 +176,7 @@ def _left_out(plan: BuildPlan, gone: list[str]) -> list[str]:
     `gone` are the inputs that are not given now: all that is known for a trial or streams, or of an unfinished store.
     """
     manifest = plan.prior.published
-    if manifest is None or not manifest.shard_ids or plan.limit is not None or plan.source.streams:
+    if manifest is None or not manifest.shard_ids or plan.limit is not None or plan.source._streams:
         return gone
     kept, pieces = {task.id for task in plan.tasks}, [piece for task in plan.tasks for piece in task.pieces]
     names, contents = {piece.file.shown for piece in pieces}, {piece.content for piece in pieces}
@@ -253,7 +253,7 @@ def without_store_at(source: Source, url: str) -> Source:
 def _without(source: Source, mine: set[SourceFile], where: str) -> Source:
     """The source without files that are not input. Raises UsageError, which says where they are, if nothing is left."""
     files = tuple(file for file in source.files if file not in mine)
-    if not files and not source.streams:
+    if not files and not source._streams:
         raise UsageError(f"all input files are in {where}; give other files")
     ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     return replace(source, files=files, ignored=tuple(sorted(ignored)))

@@ -193,8 +193,8 @@ def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> d
         "engine": tokenizer.engine,
         "engine_version": tokenizer.engine_version,
         "proof": tokenizer.proof,
-        "reference": tokenizer.definition.reference,
-        "reference_version": engine_version(tokenizer.definition.reference),
+        "reference": tokenizer._definition.reference,
+        "reference_version": engine_version(tokenizer._definition.reference),
         "eos_id": eos,
         "bos_id": bos,
         "eos_token": tokenizer.token_name(eos),
@@ -205,7 +205,7 @@ def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> d
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
     """Write the tokenizer's files into the store at `folder`, and remove those of another one. Returns their digests."""
-    contents = tokenizer.definition.contents()
+    contents = tokenizer._definition.contents()
     for name, content in contents.items():
         _write_if_changed(folder / "tokenizer" / name, content)
     for path in disk.matching(folder / "tokenizer"):
@@ -216,7 +216,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> dict[str, str]:
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     """The digests of the tokenizer's files, by their names in a store."""
-    return {f"tokenizer/{name}": digest(content) for name, content in tokenizer.definition.contents().items()}
+    return {f"tokenizer/{name}": digest(content) for name, content in tokenizer._definition.contents().items()}
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:

@@ -224,7 +224,7 @@ def waiting_reporter(folder: Path, emit: Listener) -> Callable[[str], None]:
 
 def announce_proof(tokenizer: Tokenizer, text_bytes: int, emit: Listener) -> bool:
     """Emit that an engine is proved before this much text is encoded, if one is: it takes a second or more."""
-    is_needed = tokenizer.needs_proof(text_bytes)
+    is_needed = tokenizer._needs_proof(text_bytes)
     if is_needed:
-        emit(events.EngineProof(tokenizer=tokenizer.name, seconds=proof_seconds(tokenizer.definition)))
+        emit(events.EngineProof(tokenizer=tokenizer.name, seconds=proof_seconds(tokenizer._definition)))
     return is_needed

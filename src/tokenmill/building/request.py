@@ -41,7 +41,7 @@ class ResolvedRequest(BuildRequest):
     @property
     def is_slow(self) -> bool:
         """Whether the tokenizer is a Python object without a fast engine."""
-        return self.tokenizer.reference_traits.is_slow
+        return self.tokenizer._reference_traits.is_slow
 
     @property
     def trusts_listing(self) -> bool:
@@ -50,18 +50,18 @@ class ResolvedRequest(BuildRequest):
         Not if there is text that is not in files, nor if documents that were skipped before must stop the build now.
         """
         stops_at_documents = self.source.on_error == "raise" or self.tokenizer.special_tokens == "error"
-        return not (self.force or self.rehash or stops_at_documents or self.source.streams)
+        return not (self.force or self.rehash or stops_at_documents or self.source._streams)
 
     @cached_property
     def options(self) -> dict[str, Any]:
         """What the tokens depend on besides the content of the input."""
         return {
-            **self.source.options(),
+            **self.source._options(),
             "tokenizer": self.tokenizer.fingerprint,
             "tokenizers": self.tokenizer.reference_line,
-            "special_tokens": self.tokenizer.definition.special_tokens,
-            "bos": self.tokenizer.resolve("bos", self.bos),
-            "eos": self.tokenizer.resolve("eos", self.eos),
+            "special_tokens": self.tokenizer._definition.special_tokens,
+            "bos": self.tokenizer._resolve("bos", self.bos),
+            "eos": self.tokenizer._resolve("eos", self.eos),
             "shard_bytes": _shard_size(self, self.tokenizer),
             **{name: getattr(self, name) for name in TRIAL},
         }
@@ -75,7 +75,7 @@ def resolve(request: BuildRequest) -> ResolvedRequest:
 
 
 def _shard_size(request: BuildRequest, tokenizer: Tokenizer) -> int:
-    default = SLOW_SHARD_BYTES if tokenizer.reference_traits.is_slow else SHARD_BYTES
+    default = SLOW_SHARD_BYTES if tokenizer._reference_traits.is_slow else SHARD_BYTES
     return parse_size(request.shard_bytes or default, "shard_bytes")
 
 

@@ -131,7 +131,7 @@ def _build(
         if plan.has_work and not plan.prior.is_repair:
             warn_of_large_document(resolved.source, emit)
         streams = None
-        if resolved.source.streams:
+        if resolved.source._streams:
             streams = StreamTasks(plan, emit, plan.limit)
             stack.callback(disk.remove_tree, streams.folder)
         weight = _weight(plan, streams)
@@ -153,7 +153,7 @@ def _resolved(
         return request, None
     executor = None
     # With a limit it is known first how much the tokenizer takes.
-    if destination.is_new and not request.source.streams and request.memory is None:
+    if destination.is_new and not request.source._streams and request.memory is None:
         executor = stack.enter_context(_executor(request, emit))
         executor.start()
     return resolve(request), executor
@@ -170,8 +170,8 @@ def _weight(plan: BuildPlan, streams: StreamTasks | None) -> int:
 def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = None) -> Executor:
     """The executor for a request. `text_bytes` is the text to encode, all of the source if not given."""
     tokenizer = request.tokenizer if isinstance(request, ResolvedRequest) else None
-    is_slow = tokenizer is not None and tokenizer.reference_traits.is_slow
-    if text_bytes is None and not request.source.streams:
+    is_slow = tokenizer is not None and tokenizer._reference_traits.is_slow
+    if text_bytes is None and not request.source._streams:
         text_bytes = sum(map(text_weight, request.source.files))
     return executor_for(
         emit,
@@ -181,7 +181,7 @@ def _executor(request: BuildRequest, emit: Listener, text_bytes: int | None = No
         is_trial=request.is_trial,
         is_slow=is_slow,
         needs=_needs(request, text_bytes) if isinstance(request, ResolvedRequest) else None,
-        live=tokenizer.live if tokenizer is not None and is_slow and tokenizer.traits.in_process_only else None,
+        live=tokenizer._live if tokenizer is not None and is_slow and tokenizer._traits.in_process_only else None,
         backend=request.backend,
         address=request.address,
     )
@@ -193,13 +193,13 @@ def _needs(request: ResolvedRequest, text_bytes: int | None) -> Needs | None:
     if request.memory is None or request.backend != "local":
         return None
     text_bytes = UNKNOWN_BYTES if text_bytes is None else text_bytes
-    definition, wanted = tokenizer.definition, tokenizer.wanted
-    leaves = request.is_slow or (wanted == "auto" and tokenizer.leaves_to_reference(text_bytes))
+    definition, wanted = tokenizer._definition, tokenizer._wanted
+    leaves = request.is_slow or (wanted == "auto" and tokenizer._leaves_to_reference(text_bytes))
     return needs_of(
         len(definition.json or "") or sum(map(len, definition.files.values())),
         by_reference=leaves or wanted in ("reference", definition.reference),
         is_unigram=definition.settings.get("model", {}).get("type") == "Unigram",
-        proof=not request.is_trial and tokenizer.needs_proof(text_bytes),
+        proof=not request.is_trial and tokenizer._needs_proof(text_bytes),
         normalizes=normalizes(definition),
     )
 
@@ -291,7 +291,7 @@ def _run_tasks(
             streams.done(task, result.shard.id, results.tasks[0])
         for piece, content in zip(task.pieces, result.contents, strict=True):
             if content is not None:
-                plan.index.record(piece, plan.source.looked_at, content)
+                plan.index.record(piece, plan.source._looked_at, content)
 
     def run(tasks: Iterable[Task]) -> None:
         results.failures |= executor.run(tasks, lambda task: plan.has_shard(task, plan.shards), note)
@@ -309,7 +309,7 @@ def _run_tasks(
     except DifferenceError as error:
         executor.stop()  # so that it writes no receipt after this
         _discard_results(plan)
-        refuse(tokenizer.definition, tokenizer.engine, f"was caught: {str(error)[:200]}")
+        refuse(tokenizer._definition, tokenizer.engine, f"was caught: {str(error)[:200]}")
         raise
     return results
 
@@ -338,7 +338,7 @@ def _run_trial(
 
 def _spot_check(plan: BuildPlan, results: Results, tokenizer: Tokenizer, processes: int) -> SpotCheck | None:
     """None if the engine is the reference itself."""
-    if tokenizer.runs_reference:
+    if tokenizer._runs_reference:
         return None
 
     def place(sample: Sample) -> str:
@@ -402,13 +402,13 @@ def _task_context(plan: BuildPlan, tokenizer: Tokenizer) -> TaskContext:
         build_key=plan.build_key,
         reading=values_of(ReadOptions, plan.source),
         tokenizer=str(plan.folder / "tokenizer"),
-        python_class=tokenizer.definition.python_class,
-        python_path=sys.path if tokenizer.definition.python_class else [],
-        encoder=tokenizer.encoder_options(plan.options["bos"], plan.options["eos"]),
+        python_class=tokenizer._definition.python_class,
+        python_path=sys.path if tokenizer._definition.python_class else [],
+        encoder=tokenizer._encoder_options(plan.options["bos"], plan.options["eos"]),
         refuse_special_tokens=tokenizer.special_tokens == "error",
         journals=str(plan.index.folder),
         reading_key=plan.index.reading,
-        listed_at=plan.source.looked_at,
+        listed_at=plan.source._looked_at,
         bucket=plan.prior.bucket.url if plan.prior.bucket is not None else None,
         tokenizer_files=tokenizer_files(tokenizer) if plan.prior.bucket is not None else {},
     )
@@ -418,7 +418,7 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
     source = plan.source
     return Planned(
         files=len(source.files),
-        streams=len(source.streams),
+        streams=len(source._streams),
         source_bytes=source.num_bytes,
         ignored=source.ignored_by_reason,
         shards=len(plan.tasks),
@@ -449,7 +449,7 @@ def _finished_event(plan: BuildPlan, manifest: Manifest, results: Results) -> Fi
         failed_files=len(manifest.failed),
         doubts=manifest.source.get("doubts", []),
         special_documents=manifest.special_documents,
-        special_tokens=plan.tokenizer.definition.special_tokens,
+        special_tokens=plan.tokenizer._definition.special_tokens,
         by_reference=results.by_reference,
         spot_checked=spot_check.checked if spot_check else 0,
         spot_check_seconds=round(spot_check.seconds, 4) if spot_check else 0.0,

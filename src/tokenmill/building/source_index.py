@@ -124,7 +124,7 @@ class SourceIndex:
                 contents = [[*where, content] for where, content in entry.contents.items()]
                 rows.append([file.path, entry.size, entry.tag, entry.at, entry.head, contents])
         write_cached(self.folder / "seen.json", {"version": VERSION, "reading": self.reading, "files": rows})
-        facts["settled"] = all(is_settled(file.tag, source.looked_at) for file in source.files)
+        facts["settled"] = all(is_settled(file.tag, source._looked_at) for file in source.files)
         write_cached(self.folder / "listing.json", {"version": VERSION, "listing": listing_digest(source), **facts})
         for journal in disk.matching(self.folder, "seen.*.jsonl"):
             disk.unlink(journal)
@@ -161,7 +161,7 @@ class Journal:
 
 def reading_key(source: Source) -> str:
     """A digest of the reading options. The same bytes have other documents when another field is read."""
-    return digest(canonical(source.options()))
+    return digest(canonical(source._options()))
 
 
 def listing_digest(source: Source) -> str:
@@ -221,7 +221,7 @@ def file_heads(
 
     def head_hash(file: SourceFile) -> str:
         head = known(file) or (fetch(file) if file.is_remote else head_of(file))
-        indexes[0].record_head(file, source.looked_at, head)
+        indexes[0].record_head(file, source._looked_at, head)
         return head
 
     return head_hash
@@ -251,7 +251,7 @@ def find_contents(
         emit(Comparing(files=len(files), bytes=sum(file.size for file in files.values())))
         contents |= _hash_pieces(unknown, source)
     for piece, content in contents.items():
-        indexes[0].record(piece, source.looked_at, content)
+        indexes[0].record(piece, source._looked_at, content)
     return [tuple(replace(piece, content=contents.get(piece)) for piece in group) for group in planned]
 
 

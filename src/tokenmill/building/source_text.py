@@ -28,7 +28,7 @@ def read_source(folder: Path, manifest: Manifest) -> Source:
         on_error=manifest.source["on_error"],
     )
     pins = tuple(Pin(**pin) for pin in manifest.source.get("hub", ()))
-    source = replace(source, inputs=tuple(manifest.source["inputs"]), pins=pins)
+    source = replace(source, inputs=tuple(manifest.source["inputs"]), _pins=pins)
     return without_own_files(source, folder, cache=folder.parent.parent)  # a store in the cache is two levels below it
 
 
@@ -39,13 +39,13 @@ def source_row(store: Store, file: str, row: int) -> RawRow:
     UsageError for a file that the store was not built from, StoreError for text that was never in a file, InputError for a
     file or a row that is gone.
     """
-    if "import" in store.manifest.source:
+    if "import" in store._manifest.source:
         raise StoreError(f"{store.name} was imported as tokens, and not built from text")
     if file not in store.input_files:
         raise UsageError(f"{store.name} was not built from a file {file!r}")
     if file.startswith("<"):
         raise StoreError(f"{store.name} was built from text that is not in files ({file}), and has not kept it")
-    options = _text_options(store.manifest)
+    options = _text_options(store._manifest)
     try:
         listed = read(file, format=options["format"]).files
     except UsageError as error:

@@ -71,7 +71,7 @@ class SpotCheck:
         self.seconds, self.checked = 0.0, 0
         self._encoder: Encoder | None = None
         self._loading: Future[tuple[Encoder, float]] | None = None
-        self._load_seconds = len(tokenizer.definition.json or "") / LOAD_RATE
+        self._load_seconds = len(tokenizer._definition.json or "") / LOAD_RATE
         self._waiting: deque[Sample] = deque(maxlen=WAITING)
 
     def load_ahead(self) -> None:
@@ -83,7 +83,7 @@ class SpotCheck:
     def _load(self) -> tuple[Encoder, float]:
         """The reference, and the CPU time that it took to load."""
         began = time.thread_time()
-        encoder = load_tokenizer(self._tokenizer, engine="reference").encoder(self._bos, self._eos)
+        encoder = load_tokenizer(self._tokenizer, engine="reference")._encoder(self._bos, self._eos)
         return encoder, time.thread_time() - began
 
     def offer(self, sample: Sample) -> None:

@@ -46,7 +46,7 @@ class StreamProgress:
 
     def __post_init__(self) -> None:
         plan, dataset = self.plan, identity(self.stream.data) if self.plan.limit is None else None
-        decides = [plan.build_key, plan.source.options(), self.stream.name, dataset]
+        decides = [plan.build_key, plan.source._options(), self.stream.name, dataset]
         self.key = hashlib.sha256(canonical(decides)).hexdigest()[:32] if dataset is not None else None
 
     def earlier(self) -> list[SegmentRead]:

@@ -112,7 +112,7 @@ class StreamTasks:
             raise MismatchError(
                 f"{self.plan.folder if bucket is None else bucket.url} has another text: {some(published.documents, 'document')},"
                 f" {some(published.tokens, 'token')}, {f'{lost:,} of which are' if is_whole else 'the first of which are'} not in"
-                f" {self.plan.source.streams[0].name}. Choose another folder, or replace them with {option_name('force', True)}"
+                f" {self.plan.source._streams[0].name}. Choose another folder, or replace them with {option_name('force', True)}"
             )
 
     def finish(self) -> None:
@@ -127,7 +127,7 @@ class StreamTasks:
             size = min(size, TRIAL_SEGMENT)
         with writing(self.folder):
             spool = Spool(self.plan.source, self.folder, size, self._rows_wanted, self.emit)
-            for stream in self.plan.source.streams:
+            for stream in self.plan.source._streams:
                 stream.begin()
                 for segment in self._segments_of(stream, spool):
                     self.files += 1

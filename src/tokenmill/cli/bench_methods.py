@@ -71,7 +71,7 @@ def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) ->
     from tokenmill.encoding.gpu.engine import GpuEngine, remember_rates
     from tokenmill.encoding.selection.choosing import choose
 
-    definition = tokenizer.definition
+    definition = tokenizer._definition
     _say("comparing the fast engine with the reference")
     choice = choose(definition)
     proved = [choice] if choice.engine != definition.reference else []

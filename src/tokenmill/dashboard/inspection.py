@@ -113,7 +113,7 @@ class Inspection:
     def _lengths(self) -> Lengths:
         tally = Tally()
         for shard in spread(self.store.num_shards, MOST_SHARDS):
-            tally.add_documents(np.diff(self.store.ends_of(shard), prepend=0))
+            tally.add_documents(np.diff(self.store._ends_of(shard), prepend=0))
         return Lengths(tally.stats(1).lengths, tally.documents, tally.tokens / max(tally.documents, 1))
 
     def frequencies(self, most: int) -> Frequencies:
@@ -126,7 +126,7 @@ class Inspection:
     @cached_property
     def _counts(self) -> npt.NDArray[np.int64]:
         store = self.store
-        counts = np.zeros(max(store.manifest.tokenizer["vocab_size"], 1), np.int64)
+        counts = np.zeros(max(store._manifest.tokenizer["vocab_size"], 1), np.int64)
         slices = -(-store.num_tokens // SLICE)
         for number in spread(slices, MOST_TOKENS // SLICE):
             for ids in _token_slice(store, number * SLICE, min((number + 1) * SLICE, store.num_tokens)):
@@ -174,7 +174,7 @@ class Inspection:
         """From the receipts: some milliseconds for a hundred of them."""
         store, found, document = self.store, dict[str, FileCounts](), 0
         for shard in range(store.num_shards):
-            for piece in store.pieces(shard):
+            for piece in store._pieces(shard):
                 skipped = sum(count for _, count, reason, _ in piece.get("skips", ()) if reason != BLANK)
                 name = piece["file"]
                 before = found.get(name) or FileCounts(name, document, 0, 0, 0, 0)
@@ -210,7 +210,7 @@ class Inspection:
         store = self.store
         fewer = max(1, most * store.num_shards // max(len(store), 1))
         shards = spread(store.num_shards, store.num_shards if len(store) <= most else fewer)
-        parts = [np.diff(store.ends_of(shard), prepend=0) for shard in shards]
+        parts = [np.diff(store._ends_of(shard), prepend=0) for shard in shards]
         lengths = np.concatenate(parts) if parts else np.empty(0, np.int64)
         return Documents(0, 0, np.cumsum(lengths) - lengths, lengths)
 
@@ -224,7 +224,7 @@ class Inspection:
         return next(islice(self._quarantine(), number, None), None) if number >= 0 else None
 
     def _quarantine(self) -> Iterator[dict[str, Any]]:
-        path = side_file(self.store.path, self.store.manifest, QUARANTINE)
+        path = side_file(self.store.path, self.store._manifest, QUARANTINE)
         if not path.exists():
             return
         with disk.open_to_read(path) as lines:
@@ -248,10 +248,10 @@ class Inspection:
         """Ranges of documents of one shard, each of about as many tokens."""
         before = 0
         for shard in range(self.store.num_shards):
-            count = self.store.manifest.shard_documents[shard]
+            count = self.store._manifest.shard_documents[shard]
             local = max(first - before, 0)
             while local < count:
-                ends = self.store.ends_of(shard)
+                ends = self.store._ends_of(shard)
                 begin = int(ends[local - 1]) if local else 0
                 stop = max(local + 1, int(ends.searchsorted(begin + SEARCH_TOKENS, "right")))
                 yield before + local, before + min(stop, count)
@@ -293,7 +293,7 @@ def find_lower(text: str, wanted: str) -> tuple[int, int]:
 def _token_slice(store: Store, start: int, stop: int) -> Iterator[npt.NDArray[Any]]:
     """The tokens of a range of the stream."""
     while start < stop:
-        shard = int(np.searchsorted(store.token_ends, start, "right"))
-        end = min(stop, store.token_ends[shard])
-        yield store.ids_of(shard)[start - store.token_starts[shard] : end - store.token_starts[shard]]
+        shard = int(np.searchsorted(store._token_ends, start, "right"))
+        end = min(stop, store._token_ends[shard])
+        yield store._ids_of(shard)[start - store._token_starts[shard] : end - store._token_starts[shard]]
         start = end

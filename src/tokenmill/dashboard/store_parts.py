@@ -81,7 +81,7 @@ def tokens_part(inspection: Inspection) -> Markup:
     beside = tag("span", "beside the most frequent", class_="unseen")
     summary = (
         f"{some(len(store), 'document')}, {lengths.mean:,.1f} tokens each on average;"
-        f" {found.distinct:,} of {store.manifest.tokenizer['vocab_size']:,} ids occur{part}."
+        f" {found.distinct:,} of {store._manifest.tokenizer['vocab_size']:,} ids occur{part}."
     )
     return joined(
         [
@@ -151,7 +151,7 @@ def pages(part: str, store: str, first: int, count: int, **query: Any) -> Markup
 
 def quarantine_part(inspection: Inspection, store: str, reason: str, first: int) -> Markup:
     """Documents that were left out, with a button that shows each."""
-    by_reason, failed = inspection.store.manifest.quarantined, inspection.store.failed
+    by_reason, failed = inspection.store._manifest.quarantined, inspection.store.failed
     total = sum(by_reason.values())
     if not total and not failed:
         return tag("p", "No document was left out, and no file failed.")

@@ -50,13 +50,13 @@ def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | N
         policy = found.definition.special_tokens if found.definition is not None else found.special_tokens
         tokenizer = _load(found, engine or "auto", special_tokens or policy)
     elif special_tokens in (None, spec.special_tokens):
-        tokenizer = spec if engine in (None, spec.wanted) else replace(spec, wanted=engine)
+        tokenizer = spec if engine in (None, spec._wanted) else replace(spec, _wanted=engine)
     else:
-        own = spec.definition
-        found = TokenizerFiles(spec.name, "definition", special=own.special, definition=own, live=spec.live)
-        tokenizer = _load(found, engine or spec.wanted, special_tokens or spec.special_tokens)
-    if tokenizer.wanted != "auto":
-        _ = tokenizer.choice  # to report now if this engine cannot be used
+        own = spec._definition
+        found = TokenizerFiles(spec.name, "definition", special=own.special, definition=own, live=spec._live)
+        tokenizer = _load(found, engine or spec._wanted, special_tokens or spec.special_tokens)
+    if tokenizer._wanted != "auto":
+        _ = tokenizer._choice  # to report now if this engine cannot be used
     return tokenizer
 
 

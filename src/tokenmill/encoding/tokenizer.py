@@ -38,25 +38,25 @@ class Tokenizer:
     "error" (a build stops there).
     """
 
-    definition: Definition  # enough to construct every engine
+    _definition: Definition  # enough to construct every engine
     name: str  # as it was given
     fingerprint: str  # a digest of all that decides its ids
     vocab_size: int  # one more than the largest id
     added: dict[str, int]  # the ids of added tokens, by name
-    special_names: tuple[str, ...]  # the names of special tokens
-    produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
+    _special_names: tuple[str, ...]  # the names of special tokens
+    _produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
     special_tokens: str = "parse"  # what their names in a text become
-    wanted: str = "auto"  # the engine that was asked for
-    live: Any = field(default=None, compare=False)  # the object it came from, if that is a slow one of transformers
-    differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
-    begins: str = ""  # the token that it puts before a text by itself, where `bos` is what a build puts there
+    _wanted: str = "auto"  # the engine that was asked for
+    _live: Any = field(default=None, compare=False)  # the object it came from, if that is a slow one of transformers
+    _differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
+    _begins: str = ""  # the token that it puts before a text by itself, where `bos` is what a build puts there
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the fields and the choice of an engine. A copy constructs its own engine and decoder."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: value for name, value in vars(self).items() if name in {*self.__dataclass_fields__, "_choice"}}
 
     def __repr__(self) -> str:
-        wanted = [] if self.wanted == "auto" else [f"engine={self.wanted}"]
+        wanted = [] if self._wanted == "auto" else [f"engine={self._wanted}"]
         specials = [] if self.special_tokens == "parse" else [f"special_tokens={self.special_tokens}"]
         return one_line("Tokenizer", shown(self.name), f"vocab_size={self.vocab_size:,}", *specials, *wanted)
 
@@ -66,87 +66,87 @@ class Tokenizer:
         return id_dtype(self.vocab_size)
 
     @cached_property
-    def choice(self) -> Choice:
+    def _choice(self) -> Choice:
         """The engine and the reason for it. The first time, the proof for a tokenizer takes a second or more."""
         try:
-            if self.reference_traits.is_slow and self.wanted in ("auto", "reference", self.definition.reference):
-                return choose_slow(self.definition, self.live)
-            return choose(self.definition, wanted=self.wanted)
+            if self._reference_traits.is_slow and self._wanted in ("auto", "reference", self._definition.reference):
+                return choose_slow(self._definition, self._live)
+            return choose(self._definition, wanted=self._wanted)
         except TokenizerError as error:
             raise TokenizerError(f"{self.name}: {error}") from error
 
     @property
     def engine(self) -> str:
         """The name of the chosen engine."""
-        return self.choice.engine
+        return self._choice.engine
 
     @property
     def engine_version(self) -> str:
         """The version of the library that the engine is in."""
-        return self.choice.version
+        return self._choice.version
 
     @property
     def proof(self) -> str:
         """Why this engine was chosen, in words."""
-        return self.choice.why
+        return self._choice.why
 
     @property
-    def traits(self) -> EngineTraits:
+    def _traits(self) -> EngineTraits:
         """The traits of the chosen engine. Chooses one, which may take a few seconds."""
         return engine_traits(self.engine)
 
     @property
-    def reference_traits(self) -> EngineTraits:
+    def _reference_traits(self) -> EngineTraits:
         """The traits of the reference, which cost nothing to find out.
 
         A tokenizer whose reference is slow has no other engine, so `is_slow` is the same as in `traits`.
         """
-        return engine_traits(self.definition.reference)
+        return engine_traits(self._definition.reference)
 
     @property
-    def runs_reference(self) -> bool:
+    def _runs_reference(self) -> bool:
         """Whether the chosen engine is the reference itself, so that its ids need no comparison."""
-        return self.engine == self.definition.reference or self.traits.is_slow
+        return self.engine == self._definition.reference or self._traits.is_slow
 
-    def for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
+    def _for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
         """The same tokenizer with an engine for this much text, which so many processes will encode."""
-        if self.wanted != "auto" or self.reference_traits.is_slow:
+        if self._wanted != "auto" or self._reference_traits.is_slow:
             return self
         chosen = replace(self)
-        chosen.__dict__["choice"] = choose(self.definition, text_bytes=text_bytes, processes=processes)
+        chosen.__dict__["_choice"] = choose(self._definition, text_bytes=text_bytes, processes=processes)
         return chosen
 
-    def needs_proof(self, text_bytes: int) -> bool:
+    def _needs_proof(self, text_bytes: int) -> bool:
         """Whether an engine has to be proved before this much text is encoded, which takes a second or more."""
-        is_known = self.wanted != "auto" or self.reference_traits.is_slow
-        return not is_known and known_engine(self.definition, text_bytes) is None
+        is_known = self._wanted != "auto" or self._reference_traits.is_slow
+        return not is_known and known_engine(self._definition, text_bytes) is None
 
-    def leaves_to_reference(self, text_bytes: int) -> bool:
+    def _leaves_to_reference(self, text_bytes: int) -> bool:
         """Whether the reference encodes this much text. Proves no engine."""
-        if self.wanted != "auto" or self.reference_traits.is_slow:
-            return self.runs_reference
-        return known_engine(self.definition, text_bytes) == self.definition.reference
+        if self._wanted != "auto" or self._reference_traits.is_slow:
+            return self._runs_reference
+        return known_engine(self._definition, text_bytes) == self._definition.reference
 
     @property
     def reference_line(self) -> str | None:
         """The line of `tokenizers` that the ids are of, for a tokenizer for which that matters."""
         is_old = engine_version("tokenizers").startswith("0.")
-        return ("below 1.0" if is_old else "1.0") if self.differs_by_line else None
+        return ("below 1.0" if is_old else "1.0") if self._differs_by_line else None
 
     @property
     def eos_id(self) -> int | None:
         """The id that ends documents, if the tokenizer names one."""
-        return self.resolve("eos", "auto", required=False)
+        return self._resolve("eos", "auto", required=False)
 
     @property
     def bos_id(self) -> int | None:
         """The id that begins documents, if the tokenizer names one."""
-        return self.resolve("bos", "auto", required=False)
+        return self._resolve("bos", "auto", required=False)
 
     @property
     def special_ids(self) -> list[int]:
         """The ids of the special tokens, except those that the model also produces for unknown text."""
-        return sorted(self.added[name] for name in self.special_names if name not in self.produced_names)
+        return sorted(self.added[name] for name in self._special_names if name not in self._produced_names)
 
     @overload
     def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]: ...
@@ -157,11 +157,11 @@ class Tokenizer:
     def encode(self, text: str | list[str] | tuple[str, ...]) -> Any:
         """The ids of one text, without eos and bos; of a list of texts, a list with the ids of each."""
         if isinstance(text, str):
-            return self._encoder.encode(text_array([text])).ids
+            return self._own_encoder.encode(text_array([text])).ids
         for each in text if isinstance(text, list | tuple) else [text]:
             if not isinstance(each, str):
                 raise TypeError(f"encode takes a text or a list of texts, not {type(each).__name__} {shown(each)}")
-        tokens = self._encoder.encode(text_array(text))
+        tokens = self._own_encoder.encode(text_array(text))
         ends = tokens.ends.tolist()
         return [tokens.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -197,7 +197,7 @@ class Tokenizer:
         for name, number in self.added.items():
             if number == token:
                 return name
-        if self.definition.json is not None:
+        if self._definition.json is not None:
             return self._names.get(token)
         return self._reference.decode_bytes([token]).decode("utf-8", "replace")
 
@@ -205,24 +205,24 @@ class Tokenizer:
         """An id with its name, such as "50256 <|endoftext|>"."""
         return "none" if token is None else f"{token} {self.token_name(token)}"
 
-    def encoder(self, bos_id: int | None = None, eos_id: int | None = None) -> Encoder:
+    def _encoder(self, bos_id: int | None = None, eos_id: int | None = None) -> Encoder:
         """Construct an encoder in this process."""
-        return Encoder(self.definition, live=self.live, **self.encoder_options(bos_id, eos_id))
+        return Encoder(self._definition, live=self._live, **self._encoder_options(bos_id, eos_id))
 
-    def encoder_options(self, bos_id: int | None = None, eos_id: int | None = None) -> dict[str, Any]:
+    def _encoder_options(self, bos_id: int | None = None, eos_id: int | None = None) -> dict[str, Any]:
         """The arguments of an Encoder besides the definition, as JSON-able values for another process."""
         return {
             "engine_name": self.engine,
-            "guard": self.choice.guard,
+            "guard": self._choice.guard,
             "vocab_size": self.vocab_size,
             "bos_id": bos_id,
             "eos_id": eos_id,
             "special_ids": self.special_ids,
-            "special_names": list(self.special_names),
-            "produced_ids": sorted(self.added[name] for name in self.produced_names),
+            "special_names": list(self._special_names),
+            "produced_ids": sorted(self.added[name] for name in self._produced_names),
         }
 
-    def resolve(self, which: str, wanted: str | int | None, *, required: bool = True) -> int | None:
+    def _resolve(self, which: str, wanted: str | int | None, *, required: bool = True) -> int | None:
         """The id for `eos` or `bos`, given as a name, an id, "auto", "none" or None."""
         if wanted is None or wanted == "none":
             return None
@@ -232,7 +232,7 @@ class Tokenizer:
             if not 0 <= int(wanted) < self.vocab_size:
                 raise UsageError(f"{which}={wanted} is outside the vocabulary: 0 to {self.vocab_size - 1}")
             return int(wanted)
-        name = self.definition.special.get(which) if wanted == "auto" else wanted
+        name = self._definition.special.get(which) if wanted == "auto" else wanted
         if name is None:
             if which == "bos" or not required:
                 return None
@@ -255,27 +255,27 @@ class Tokenizer:
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
-        return make_reference(self.definition, self.live)
+        return make_reference(self._definition, self._live)
 
     @cached_property
     def _names(self) -> dict[int, str]:
         """The tokens of the model by id."""
-        if self.definition.json is None:
+        if self._definition.json is None:
             return {}
-        return {number: name for name, number in tokens_of(json.loads(self.definition.json)["model"])}
+        return {number: name for name, number in tokens_of(json.loads(self._definition.json)["model"])}
 
     @cached_property
     def _decoder(self) -> Decoder | None:
-        return None if self.definition.json is None else Decoder(self.definition.json)
+        return None if self._definition.json is None else Decoder(self._definition.json)
 
     @cached_property
-    def _encoder(self) -> Encoder:
-        return self.for_corpus(0).encoder()
+    def _own_encoder(self) -> Encoder:
+        return self._for_corpus(0)._encoder()
 
 
 def differs_around(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> str:
     """Where the ids around a document are not those one may expect of the tokenizer, with the remedy; "" if nowhere."""
-    notes, begins = [], tokenizer.begins
+    notes, begins = [], tokenizer._begins
     if bos is None and begins in tokenizer.added:
         notes.append(f"the tokenizer itself begins a text with {begins}: {option_name('bos', begins)}")
     name, ends = tokenizer.token_name(eos), [each for each in ENDS if each in tokenizer.added]

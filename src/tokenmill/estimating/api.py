@@ -48,10 +48,10 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
     loaded = load_tokenizer(options.tokenizer, options.engine, options.special_tokens)
     check_fields(source)
-    around = loaded.resolve("bos", options.bos), loaded.resolve("eos", options.eos)
+    around = loaded._resolve("bos", options.bos), loaded._resolve("eos", options.eos)
     weight = sum(map(text_weight, source.files))
     announce_proof(loaded, min(weight, sample_bytes), listener_for("auto"))
-    loaded = loaded.for_corpus(min(weight, sample_bytes))
+    loaded = loaded._for_corpus(min(weight, sample_bytes))
     if weight <= sample_bytes:
         encoded = EncodedSample(loaded, around)
         with Survey(source, sample_bytes, seconds, everything=True) as survey:
@@ -69,9 +69,9 @@ def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
         raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
     inputs = given if isinstance(given, tuple) else (given,)
     source = given if isinstance(given, Source) else read(*inputs, **reading)
-    if source.streams:
+    if source._streams:
         raise UsageError(
-            f"{source.streams[0].name} can be read only once, and an estimate would use it up: save it to a file, or build it"
+            f"{source._streams[0].name} can be read only once, and an estimate would use it up: save it to a file, or build it"
         )
     return source
 

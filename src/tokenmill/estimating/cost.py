@@ -39,10 +39,10 @@ class BuildCost(NamedTuple):
 
 
 def build_cost(encoded: EncodedSample, tokenizer: Tokenizer, survey: Survey, totals: Totals) -> BuildCost:
-    source, is_slow = survey.source, tokenizer.reference_traits.is_slow
+    source, is_slow = survey.source, tokenizer._reference_traits.is_slow
     shard_bytes = parse_size(SLOW_SHARD_BYTES if is_slow else SHARD_BYTES, "shard_bytes")
     weight = sum(map(text_weight, source.files))
-    in_process = tokenizer.traits.in_process_only or (weight < SMALL_BYTES and not is_slow)
+    in_process = tokenizer._traits.in_process_only or (weight < SMALL_BYTES and not is_slow)
     most_workers, memory_share = share_out(None, None)
     workers = 1 if in_process else most_workers
     ids_bytes = totals.tokens * tokenizer.dtype.itemsize
@@ -53,12 +53,12 @@ def build_cost(encoded: EncodedSample, tokenizer: Tokenizer, survey: Survey, tot
         work += stratum.nbytes * ratio * per_byte
         longest = max(longest, per_byte * _longest_task(stratum, ratio, shard_bytes))
     seconds = (0.0 if in_process else START_SECONDS) + encoded.load_seconds + max(work / workers, longest)
-    json_bytes = len(tokenizer.definition.json or "")
+    json_bytes = len(tokenizer._definition.json or "")
     per_worker = min(memory_share, WORKER_BASE + max(encoded.memory_growth, ENGINE_BASE + ENGINE_TIMES * json_bytes))
     memory = per_worker if in_process else PARENT_BYTES + REFERENCE_TIMES * json_bytes + workers * per_worker
     disk = ids_bytes * (1 + SHARD_CHECK) + 8 * totals.documents + SKIP_BYTES * totals.skips
     disk += max(1, weight // shard_bytes) * SHARD_FILES + NAME_BYTES * len(source.files)
-    disk += sum(map(len, tokenizer.definition.contents().values()))
+    disk += sum(map(len, tokenizer._definition.contents().values()))
     return BuildCost(seconds, memory, workers, round(disk))
 
 

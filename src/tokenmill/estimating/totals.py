@@ -77,7 +77,7 @@ class EncodedSample:
     def __init__(self, tokenizer: Tokenizer, around: tuple[int | None, int | None]) -> None:
         self.added = sum(one is not None for one in around)  # tokens added to each document
         began, before = time.process_time(), resident_bytes()
-        self.encoder: Encoder = tokenizer.encoder(*around)
+        self.encoder: Encoder = tokenizer._encoder(*around)
         self.load_seconds = time.process_time() - began
         self.memory_growth = max(0, resident_bytes() - before)
         self.calls: list[tuple[int, float]] = []  # bytes and seconds

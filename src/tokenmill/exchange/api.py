@@ -73,7 +73,7 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     parts = _parts(data, arguments)
     _check_kinds(format, parts, arguments)
     store = _one_tokenizer([part.store for part in parts.values()])
-    job = Job(parts, arguments, store.manifest.tokenizer)
+    job = Job(parts, arguments, store._manifest.tokenizer)
     files, indexes = format.files(job)
     files = [*files, *_tokenizer_files(store)]
     facts = {"format": format.name, **_facts(parts, store), "origins": _origins(parts)}
@@ -113,7 +113,7 @@ def _parts(data: Any, arguments: ExportArguments) -> dict[str, Part]:
                 raise UsageError(f"{name!r} cannot be the name of a part: use letters, digits, - and _")
         return {name: _part(each, arguments) for name, each in data.items()}
     if isinstance(data, View):
-        name = data.splits[-1].name if data.splits else WHOLE
+        name = data._splits[-1].name if data._splits else WHOLE
         return {name if _PART.fullmatch(name) else WHOLE: _part(data, arguments)}
     store = data if isinstance(data, Store) else open_store(data)
     if arguments.split is None and arguments.shares is None and held_out(store.splits):
@@ -135,7 +135,7 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
             raise UsageError(
                 f"a view has its rows already: give {given[0]} to tm.pack, or export the store with seq_len"
             )
-        return View(data.store.with_first_touch(), data.layout, data.row_format, data.splits)
+        return View(data.store._with_first_touch(), data._layout, data._row_format, data._splits)
     if arguments.shares is not None:
         raise UsageError("give shares with one store, or a dict of stores or views without shares")
     store = data if isinstance(data, Store) else open_store(data)
@@ -143,7 +143,7 @@ def _part(data: Any, arguments: ExportArguments) -> Part:
 
 
 def _of_store(store: Store, splits: tuple[Split, ...], arguments: ExportArguments) -> Part:
-    store = store.with_first_touch()  # damaged ids would get checksums of their own
+    store = store._with_first_touch()  # damaged ids would get checksums of their own
     if arguments.seq_len is None:
         return Selection(store, splits)
     options = {**values_of(LayoutOptions, arguments), **values_of(RowOptions, arguments), "dtype": arguments.dtype}
@@ -177,13 +177,13 @@ def _origins(parts: dict[str, Part]) -> list[str]:
     """What data of one origin shares some of: where its stores are, what they hold, and shards, as they stay when it grows."""
     stores = {part.store.path: part.store for part in parts.values()}
     places = [digest((mirrored_url(path) or os.path.realpath(path)).encode())[:24] for path in stores]
-    shards = [shard for store in stores.values() for shard in sorted(store.manifest.shard_ids)[:16]]
+    shards = [shard for store in stores.values() for shard in sorted(store._manifest.shard_ids)[:16]]
     return sorted({*places, *(store.fingerprint for store in stores.values()), *shards})
 
 
 def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:
     """What the receipt says about the data: with all documents of a store, enough to import it as it was."""
-    manifest = store.manifest
+    manifest = store._manifest
     facts: dict[str, Any] = {
         "splits": {
             name: {"documents": part.documents, "tokens": part.tokens}
@@ -205,9 +205,9 @@ def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:
 def _tokenizer_files(store: Store) -> list[OutputFile]:
     """The files of the tokenizer, in the folder `tokenizer`."""
     folder = store.tokenizer.path
-    names = [name for name in store.manifest.files if name.startswith("tokenizer/")] if folder.is_dir() else []
+    names = [name for name in store._manifest.files if name.startswith("tokenizer/")] if folder.is_dir() else []
 
     def copy(name: str) -> Callable[[Any], None]:
         return lambda out: out.write(disk.read_bytes(store.path / name))
 
-    return [OutputFile(name, [store.manifest.files[name]], copy(name)) for name in names]
+    return [OutputFile(name, [store._manifest.files[name]], copy(name)) for name in names]

@@ -17,9 +17,9 @@ WITHOUT_ROWS = ("cu_seqlens", "attention_mask_4d", "document_mask")  # not one v
 
 def check_rows(view: View) -> None:
     """Raise UsageError for a view whose rows have no common width, or arrays of another shape."""
-    if view.layout.buckets:
+    if view._layout.buckets:
         raise UsageError("rows of several widths (buckets) do not fit into one table: pack without buckets")
-    if wrong := [name for name in view.row_format.fields if name in WITHOUT_ROWS]:
+    if wrong := [name for name in view._row_format.fields if name in WITHOUT_ROWS]:
         raise UsageError(f"{wrong[0]} has no value per position: leave it out of fields")
 
 
@@ -33,21 +33,21 @@ def row_ranges(view: View, options: ExportOptions, tokens: int) -> list[tuple[in
 
 def row_dtype(view: View, name: str) -> np.dtype[Any]:
     """The dtype of an array of a row: masks are small."""
-    return np.dtype("int8" if "mask" in name else str(view.row_format.dtype))
+    return np.dtype("int8" if "mask" in name else str(view._row_format.dtype))
 
 
 def row_bytes(view: View) -> int:
     """The bytes of the arrays of a row."""
-    return view.seq_len * sum(row_dtype(view, name).itemsize for name in view.row_format.fields)
+    return view.seq_len * sum(row_dtype(view, name).itemsize for name in view._row_format.fields)
 
 
 def row_blocks(view: View, first: int, stop: int) -> Iterator[dict[str, Any]]:
     """The arrays of the rows [first, stop), some rows at a time."""
-    step = max(1, BLOCK_TOKENS // view.seq_len // max(1, len(view.row_format.fields)))
+    step = max(1, BLOCK_TOKENS // view.seq_len // max(1, len(view._row_format.fields)))
     for low in range(first, stop, step):
         yield view.rows(range(low, min(stop, low + step)))
 
 
 def row_key(view: View, first: int, stop: int) -> list[Any]:
     """What the bytes of some rows depend on."""
-    return [view.fingerprint, list(view.row_format.fields), str(view.row_format.dtype), first, stop]
+    return [view.fingerprint, list(view._row_format.fields), str(view._row_format.dtype), first, stop]

@@ -190,7 +190,7 @@ class _Plan:
                 raise UsageError(f"{self.path} was exported with eos {eos}: leave out {option_name('eos')}")
             return eos
         if self.tokenizer is not None:
-            return self.tokenizer.resolve("eos", "auto" if given is None else given)
+            return self.tokenizer._resolve("eos", "auto" if given is None else given)
         try:
             return None if given is None else int(given)
         except ValueError:

@@ -41,7 +41,7 @@ class Selection:
     @cached_property
     def shard_counts(self) -> list[tuple[int, int]]:
         """The documents and tokens that are chosen from each shard."""
-        manifest = self.store.manifest
+        manifest = self.store._manifest
         if self._chooser is None:
             return list(zip(manifest.shard_documents, manifest.shard_tokens, strict=True))
         counts = [(0, 0)] * self.store.num_shards
@@ -66,7 +66,7 @@ class Selection:
     @cached_property
     def key(self) -> list[Any]:
         """What the tokens and the borders of the documents depend on, as JSON values."""
-        manifest = self.store.manifest
+        manifest = self.store._manifest
         around = [manifest.tokenizer["fingerprint"], manifest.options["bos"], manifest.options["eos"], manifest.dtype]
         return [*around, [split.key(self.store) for split in self.splits]]
 
@@ -79,7 +79,7 @@ class Selection:
         """The same for the documents [first, stop) alone: the shards they are in, and where they are in these."""
         low, high = self._shard_of(first), self._shard_of(max(first, stop - 1))
         starts = [0, *self._document_ends]
-        shards = self.store.manifest.shard_ids[low : high + 1]
+        shards = self.store._manifest.shard_ids[low : high + 1]
         return [*self.key, shards, first - starts[low], stop - first]
 
     def _shard_of(self, document: int) -> int:
@@ -120,25 +120,25 @@ class Selection:
                 yield from (block.ids for block in self._read(documents, mask))
                 continue
             ids = self._ids(documents.shard)
-            at = int(documents.starts[0]) - self.store.token_starts[documents.shard]
+            at = int(documents.starts[0]) - self.store._token_starts[documents.shard]
             end = at + int(documents.lengths.sum())
             for low in range(at, end, READ_TOKENS):
                 yield ids[low : min(end, low + READ_TOKENS)]
 
     def _ids(self, shard: int) -> FileIds:
         """The ids of a shard. Raises CorruptError if its file is not what the manifest says."""
-        manifest = self.store.manifest
+        manifest = self.store._manifest
         path = column_path(self.store.path / "shards", manifest.shard_ids[shard], IDS)
         column = open_column(path, self.store.dtype, manifest.shard_tokens[shard])
-        if self.store.first_touch is not None:
-            self.store.first_touch[IDS].check(shard, 0, len(column), column)
+        if self.store._first_touch is not None:
+            self.store._first_touch[IDS].check(shard, 0, len(column), column)
         return FileIds(path, self.store.dtype, HEADER_BYTES, manifest.shard_tokens[shard])
 
     def _read(self, documents: Documents, mask: npt.NDArray[np.bool_]) -> Iterator[Block]:
         """The chosen ones of some documents of a shard."""
         chosen = np.flatnonzero(mask)
         ids = self._ids(documents.shard)
-        starts = documents.starts - self.store.token_starts[documents.shard]
+        starts = documents.starts - self.store._token_starts[documents.shard]
         ends = starts + documents.lengths
         low, high = int(chosen[0]), int(chosen[-1]) + 1
         while low < high:

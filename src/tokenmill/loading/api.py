@@ -102,11 +102,11 @@ def _configured(data: View | Mixture, options: LoadOptions) -> View | Mixture:
 
 
 def _configured_view(view: View, options: LoadOptions) -> View:
-    row_format: Any = view.row_format
+    row_format: Any = view._row_format
     if options.dtype is not None:
         row_format = replace(row_format, dtype=options.dtype)
-    store = view.store if options.verify is None else view.store.with_first_touch()
-    return View(store, view.layout, row_format, view.splits)
+    store = view.store if options.verify is None else view.store._with_first_touch()
+    return View(store, view._layout, row_format, view._splits)
 
 
 def _world(options: LoadArguments) -> tuple[int, int]:

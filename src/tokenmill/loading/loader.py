@@ -39,19 +39,22 @@ class Loader:
     A run is an endless sequence of samples. Global batch t is the next `global_batch_size` of them, and rank r gets the r-th
     part. So the batches are the same on any number of ranks, and the state of a run is the number of samples seen. `for batch in
     loader` continues where the loader is. With `epochs` the loop ends after that many epochs, and the next loop continues.
+    Made by `tm.load`.
     """
+
+    seen: int  # samples of all ranks so far, including the dropped rest of each pass
 
     def __init__(
         self, samples: Samples, options: LoadArguments, *, global_batch_size: int, rank: int, world_size: int
     ) -> None:
-        self.samples = samples
+        self._samples = samples
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.prefetch = options.seed, options.shuffle, options.prefetch
         self.epochs, self.drop_last = options.epochs, options.drop_last
         self._converted = converter_for(options.device, pin_memory=options.pin_memory)
         self._rank_given = options.rank is not None
-        self.seen = 0  # samples of all ranks so far, including the dropped rest of each pass
-        self.in_workers: Any = None  # shared with them: the passes that new ones began, and where the last one did
+        self.seen = 0
+        self._in_workers: Any = None  # shared with them: the passes that new ones began, and where the last one did
 
     @property
     def batch_size(self) -> int:
@@ -61,12 +64,12 @@ class Loader:
     @property
     def data(self) -> Any:
         """The view or mixture that is loaded."""
-        return self.samples.data
+        return self._samples.data
 
     @property
     def fingerprint(self) -> str:
         """A digest of the data: the store's tokens, the packing, the mixture."""
-        return self.samples.fingerprint
+        return self._samples.fingerprint
 
     @property
     def step(self) -> int:
@@ -79,7 +82,7 @@ class Loader:
     @property
     def epoch(self) -> float:
         """Epochs completed so far, as a fraction."""
-        return self.seen / len(self.samples)
+        return self.seen / len(self._samples)
 
     def __repr__(self) -> str:
         place = f"step={self.step:,}", f"epoch={self.epoch:.2f}"
@@ -88,7 +91,7 @@ class Loader:
     def _repr_html_(self) -> str:
         rows = [
             ("data", repr(self.data)),
-            ("batches", f"{self.batch_size:,} rows of {self.samples.seq_len:,} positions"),
+            ("batches", f"{self.batch_size:,} rows of {self._samples.seq_len:,} positions"),
             ("rank", f"{self.rank} of {self.world_size}" if self.world_size > 1 else ""),
             ("order", f"shuffled, seed {self.seed}" if self.shuffle else "as stored"),
             ("position", f"step {self.step:,}, epoch {self.epoch:.2f}"),
@@ -106,9 +109,9 @@ class Loader:
         raise TypeError(f"a loader is read with `for`, or loader.batch(step). {FOR_TRAINERS}")
 
     def __iter__(self) -> Iterator[Any]:
-        self.check_rank()
-        warn_of_shifting_twice(self.samples.row_format.labels)
-        for span, batch in self._made_ahead() if self.prefetch else self._made(self.spans()):
+        self._check_rank()
+        warn_of_shifting_twice(self._samples.row_format.labels)
+        for span, batch in self._made_ahead() if self.prefetch else self._made(self._spans()):
             if isinstance(batch, Exception):
                 raise batch
             self.seen = span.stop
@@ -117,7 +120,7 @@ class Loader:
     def _made(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Any]]:
         """Batches, each made when it is taken. The rows of several are found together, of more and more: the first batch does
         not wait for others."""
-        most = min(ROWS_FOUND_AT_ONCE, TOKENS_FOUND_AT_ONCE // self.samples.seq_len) // self.batch_size
+        most = min(ROWS_FOUND_AT_ONCE, TOKENS_FOUND_AT_ONCE // self._samples.seq_len) // self.batch_size
         at_once = 1
         while group := list(islice(spans, at_once)):
             at_once = max(1, min(2 * at_once, most))
@@ -136,8 +139,8 @@ class Loader:
 
     def _made_ahead(self) -> Iterator[tuple[Span, Any]]:
         """Batches made on a thread, ahead of the training step, several small ones at a time."""
-        made = self._made(self.spans())
-        at_once = max(1, min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self.samples.seq_len) // self.batch_size)
+        made = self._made(self._spans())
+        at_once = max(1, min(ROWS_AT_ONCE, TOKENS_AT_ONCE // self._samples.seq_len) // self.batch_size)
 
         def make_some() -> list[tuple[Span, Any]]:
             """The next batches. If one of them fails, those before it, then the exception."""
@@ -167,17 +170,17 @@ class Loader:
     def batch(self, step: int) -> Any:
         """This rank's part of global batch `step`, from 0 at the start of the run. Does not change the loader's position."""
         step = whole_number("step", step, 0, 2**62 // self.global_batch_size)
-        self.check_rank()
+        self._check_rank()
         size = self.global_batch_size
         if self.epochs is None:
-            return self.make_batch(Span(step * size, (step + 1) * size))
+            return self._make_batch(Span(step * size, (step + 1) * size))
         passes, within = divmod(step, len(self))
         start = passes * self._pass + within * size
-        return self.make_batch(Span(start, min(start + size, (passes + 1) * self._pass)))
+        return self._make_batch(Span(start, min(start + size, (passes + 1) * self._pass)))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as JSON values; the same on every rank."""
-        if self.in_workers is not None and self.in_workers.tolist()[1:] == [self.seen]:
+        if self._in_workers is not None and self._in_workers.tolist()[1:] == [self.seen]:
             warn("this state lacks the batches of a DataLoader's workers: use StatefulDataLoader, or num_workers=0")
         return self._state()
 
@@ -189,7 +192,7 @@ class Loader:
             "seed": self.seed,
             "shuffle": self.shuffle,
             "fingerprint": self.fingerprint,
-            "data": self.samples.facts,
+            "data": self._samples.facts,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -223,7 +226,7 @@ class Loader:
 
     def _data_differences(self, state: dict[str, Any]) -> list[str]:
         """Which parts of the data differ. A state of an earlier version has only the fingerprint of the whole."""
-        mine, theirs = self.samples.facts, state.get("data")
+        mine, theirs = self._samples.facts, state.get("data")
         if not isinstance(theirs, dict):
             theirs = mine
         differing = [name for name in mine if theirs.get(name) != mine[name]]
@@ -232,17 +235,17 @@ class Loader:
 
     def progress(self) -> dict[str, Any]:
         """The progress of the run: samples, tokens, steps, and the epochs of each source."""
-        tokens = self.seen * self.samples.seq_len
-        return {"samples": self.seen, "tokens": tokens, "step": self.step, "epochs": self.samples.epochs(self.seen)}
+        tokens = self.seen * self._samples.seq_len
+        return {"samples": self.seen, "tokens": tokens, "step": self.step, "epochs": self._samples.epochs(self.seen)}
 
     def dataset(self) -> Any:
         """The batches as a torch IterableDataset: `DataLoader(loader.dataset(), batch_size=None, num_workers=2)`."""
         from tokenmill.loading.torch import BatchDataset
 
-        self.check_rank()
+        self._check_rank()
         return BatchDataset(self)
 
-    def spans(self) -> Iterator[Span]:
+    def _spans(self) -> Iterator[Span]:
         """The global batches from the current position to the end of the pass."""
         start, size = self.seen, self.global_batch_size
         if self.epochs is None:
@@ -258,7 +261,7 @@ class Loader:
         if start < end and not self.drop_last:
             yield Span(start, end)
 
-    def make_batch(self, span: Span) -> Any:
+    def _make_batch(self, span: Span) -> Any:
         """This rank's part of a global batch."""
         part = self._part(span)
         return self._converted(self._prepared([part]).arrays(0, len(part)))
@@ -272,11 +275,11 @@ class Loader:
     def _prepared(self, parts: list[range]) -> PreparedSamples:
         """The rows of these samples, part after part."""
         if self.world_size == 1:  # consecutive batches are consecutive samples
-            return self.samples.prepared(self.samples.places(parts[0].start, parts[-1].stop))
-        places = [self.samples.places(part.start, part.stop) for part in parts]
-        return self.samples.prepared(np.concatenate(places, axis=-1))
+            return self._samples.prepared(self._samples.places(parts[0].start, parts[-1].stop))
+        places = [self._samples.places(part.start, part.stop) for part in parts]
+        return self._samples.prepared(np.concatenate(places, axis=-1))
 
-    def check_rank(self) -> None:
+    def _check_rank(self) -> None:
         """Raise a UsageError if the rank has changed, as it does for a loader made before torch.distributed was initialised."""
         if not self._rank_given and (now := current_rank()) != (self.rank, self.world_size):
             raise UsageError(
@@ -287,7 +290,7 @@ class Loader:
     @property
     def _pass(self) -> int:
         """Samples of one `for` loop."""
-        return (self.epochs or 0) * len(self.samples)
+        return (self.epochs or 0) * len(self._samples)
 
 
 def _differing(name: str, state: dict[str, Any], mine: dict[str, Any]) -> str:

@@ -99,10 +99,10 @@ class Mixture:
         self.views, self.stages = views, stages
         self._periods = [_Period([weights.get(name, 0) for name in views]) for _, weights in stages]
         self._starts = [0]
-        self._before = [np.zeros(len(views), np.int64)]
+        self._at_starts = [np.zeros(len(views), np.int64)]
         for (rows, _), period in zip(stages[:-1], self._periods, strict=False):
             self._starts.append(self._starts[-1] + (rows or 0))
-            self._before.append(self._before[-1] + period.counts(rows or 0))
+            self._at_starts.append(self._at_starts[-1] + period.counts(rows or 0))
 
     def __len__(self) -> int:
         """The rows of all sources together, which count as one epoch. A mixture itself never ends."""
@@ -120,15 +120,15 @@ class Mixture:
 
     def counts(self, samples: int) -> dict[str, int]:
         """The rows of each source among the first `samples` samples."""
-        return dict(zip(self.views, self.before(samples).tolist(), strict=True))
+        return dict(zip(self.views, self._before(samples).tolist(), strict=True))
 
-    def before(self, sample: int) -> Numbers:
+    def _before(self, sample: int) -> Numbers:
         """The rows of each source before a sample, as an array in the order of the sources."""
         stage = bisect_right(self._starts, sample) - 1
-        counts: Numbers = self._before[stage] + self._periods[stage].counts(sample - self._starts[stage])
+        counts: Numbers = self._at_starts[stage] + self._periods[stage].counts(sample - self._starts[stage])
         return counts
 
-    def sources(self, start: int, stop: int) -> Numbers:
+    def _sources(self, start: int, stop: int) -> Numbers:
         """The number of the source of each sample from `start` to `stop`."""
         parts = [np.empty(0, np.int64)]
         while start < stop:
@@ -212,11 +212,11 @@ def _check_alike(views: dict[str, View]) -> None:
         for what, mine, theirs in (
             ("tokenizer", view.store.tokenizer.fingerprint, first.store.tokenizer.fingerprint),
             ("seq_len", view.seq_len, first.seq_len),
-            ("fields", view.row_format, first.row_format),
+            ("fields", view._row_format, first._row_format),
         ):
             if mine != theirs:
                 raise UsageError(
                     f"{name} and {first_name} differ in {what} ({mine} and {theirs}); pack them in the same way"
                 )
-        if view.layout.buckets:
+        if view._layout.buckets:
             raise UsageError(f"{name}: a view with buckets has rows of several widths and cannot be mixed")

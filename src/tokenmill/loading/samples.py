@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 def data_facts(views: list[View], stages: Any = None) -> dict[str, Any]:
     """What decides the rows, part by part: a state that does not fit can say which part differs. Digests are shortened."""
-    layouts, formats = [view.layout for view in views], [view.row_format for view in views]
+    layouts, formats = [view._layout for view in views], [view._row_format for view in views]
     others = [
         {**layout.as_dict(), "stride": layout.seq_len - layout.stride, "seq_len": None, "strategy": None}
         for layout in layouts
@@ -36,7 +36,7 @@ def data_facts(views: list[View], stages: Any = None) -> dict[str, Any]:
         "seq_len": layouts[0].seq_len,
         "strategy": layouts[0].strategy,
         "packing": _short([others, values]),
-        "split": _short([[split.key(view.store) for split in view.splits] for view in views]),
+        "split": _short([[split.key(view.store) for split in view._splits] for view in views]),
         "mixture": _short(stages),
     }
 
@@ -50,7 +50,7 @@ class ViewSamples:
 
     def __init__(self, view: View, seed: int, *, shuffle: bool) -> None:
         self.data = self.view = view
-        self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view.row_format
+        self.fingerprint, self.seq_len, self.row_format = view.fingerprint, view.seq_len, view._row_format
         self.order = Order(len(view), seed, shuffle=shuffle)
 
     @cached_property
@@ -68,7 +68,7 @@ class ViewSamples:
 
     def prepared(self, places: Numbers) -> PreparedRows:
         """The rows at these places."""
-        return self.view.prepared(places)
+        return self.view._prepared(places)
 
     def epochs(self, samples: int) -> dict[str, float]:
         """The epochs of each source after this many samples."""
@@ -82,7 +82,7 @@ class MixtureSamples:
         self.data = self.mixture = mixture
         self.views = list(mixture.views.values())
         first = self.views[0]
-        self.fingerprint, self.seq_len, self.row_format = mixture.fingerprint, first.seq_len, first.row_format
+        self.fingerprint, self.seq_len, self.row_format = mixture.fingerprint, first.seq_len, first._row_format
         self.orders = [
             Order(len(view), _source_seed(seed, name), shuffle=shuffle) for name, view in mixture.views.items()
         ]
@@ -99,8 +99,8 @@ class MixtureSamples:
         return {name: counts[name] / len(view) if len(view) else 0.0 for name, view in self.mixture.views.items()}
 
     def places(self, start: int, stop: int) -> Numbers:
-        sources, rows = self.mixture.sources(start, stop), np.empty(stop - start, np.int64)
-        for source, first in enumerate(self.mixture.before(start).tolist()):
+        sources, rows = self.mixture._sources(start, stop), np.empty(stop - start, np.int64)
+        for source, first in enumerate(self.mixture._before(start).tolist()):
             mine = np.flatnonzero(sources == source)
             rows[mine] = self.orders[source].rows(first, first + len(mine))
         return np.stack((sources, rows))
@@ -117,7 +117,7 @@ class PreparedMixture:
         self.parts = []  # the places of the rows of each view, and these rows
         for source in np.unique(sources).tolist() or [0]:
             mine = np.flatnonzero(sources == source)
-            self.parts.append((mine, views[source].prepared(rows[mine])))
+            self.parts.append((mine, views[source]._prepared(rows[mine])))
 
     def arrays(self, low: int, high: int) -> Arrays:
         made: list[tuple[Numbers, Arrays]] = []

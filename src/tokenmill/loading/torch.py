@@ -36,8 +36,8 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader  # a Loader, whose module imports this one
-        if loader.in_workers is None:
-            loader.in_workers = torch.tensor([0, -1]).share_memory_()  # type: ignore[no-untyped-call]
+        if loader._in_workers is None:
+            loader._in_workers = torch.tensor([0, -1]).share_memory_()  # type: ignore[no-untyped-call]
         self.given = 0  # batches made by this worker since `loader.seen`
         self.skip = 0  # batches to skip, according to a state that was loaded
 
@@ -45,14 +45,14 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         if worker is None:
-            self.loader.check_rank()
+            self.loader._check_rank()
         self._check_use(worker)
         skip, self.skip = self.skip, 0
         end = self.loader.seen
-        for at, span in enumerate(self.loader.spans()):
+        for at, span in enumerate(self.loader._spans()):
             end = span.stop
             if at % workers == number and at // workers >= skip:
-                batch = self.loader.make_batch(span)
+                batch = self.loader._make_batch(span)
                 if worker is None:
                     self.loader.seen = end
                 else:
@@ -66,23 +66,23 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
             collate = getattr(fetcher.collate_fn, "data_collator", fetcher.collate_fn)  # inside of the Trainer's own
             if fetcher.auto_collation and collate.__module__.partition(".")[0] in ("torch", "transformers"):
                 raise UsageError(f"dataset() has whole batches: DataLoader(dataset, batch_size=None). {FOR_TRAINERS}")
-        shared = self.loader.in_workers
+        shared = self.loader._in_workers
         if worker is not None and shared is not None:
             if worker.id == 0 and shared[0] and self.loader.shuffle and not self.skip:
                 again = "the workers of a DataLoader are new, and make the batches of the last pass again"
                 warn(f"{again}: call dataset.set_epoch(n) before each pass, or give persistent_workers=True")
             if worker.id == 0:
                 shared += torch.tensor([1, self.loader.seen - int(shared[1])])
-            self.loader.in_workers = None  # in this process, which is not new any more
+            self.loader._in_workers = None  # in this process, which is not new any more
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
         """Start the pass of this number at the next `for`. A pass is one epoch, or the loader's `epochs`."""
-        self.loader.seen = epoch * (self.loader.epochs or 1) * len(self.loader.samples)
-        if self.loader.in_workers is not None:  # as in a worker
-            self.loader.in_workers[0] = 0
+        self.loader.seen = epoch * (self.loader.epochs or 1) * len(self.loader._samples)
+        if self.loader._in_workers is not None:  # as in a worker
+            self.loader._in_workers[0] = 0
         self.given = self.skip = 0
 
     def state_dict(self) -> dict[str, Any]:

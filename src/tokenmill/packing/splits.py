@@ -169,7 +169,7 @@ def _files_of(splits: Mapping[str, Sequence[str]], split: Any, where: str) -> tu
 
 def store_name(store: Store) -> str:
     """A store by what it was built from: the path of one in the cache says nothing to people."""
-    return f"the store of {first_names(store.manifest.source['inputs'], 2)}"
+    return f"the store of {first_names(store._manifest.source['inputs'], 2)}"
 
 
 def file_names(store: Store) -> list[str]:
@@ -277,11 +277,11 @@ def _read_files(store: Store) -> _Files:
 
 def _checked_pieces(store: Store, shard: int) -> list[dict[str, Any]]:
     """The pieces of files that a shard was made from; a CorruptError if their documents do not add up."""
-    pieces: list[dict[str, Any]] = store.pieces(shard)
+    pieces: list[dict[str, Any]] = store._pieces(shard)
     counts = [piece["documents"] for piece in pieces]
-    if not all(type(count) is int for count in counts) or store.manifest.shard_documents[shard] != sum(
+    if not all(type(count) is int for count in counts) or store._manifest.shard_documents[shard] != sum(
         max(0, count) for count in counts
     ):
-        name = f"shards/{store.manifest.shard_ids[shard]}.json"
+        name = f"shards/{store._manifest.shard_ids[shard]}.json"
         raise CorruptError(f"{store.path}: {name} does not agree with the manifest; run: tokenmill verify {store.path}")
     return pieces

@@ -30,11 +30,13 @@ from tokenmill.store.store import Store
 class View:
     """Rows of a store. `view[i]` is row i, `view.rows(indices)` is many rows at once, as dicts of arrays.
 
-    Opening costs milliseconds once the plan is made. Views can be pickled and sent to other processes; tokens are not copied.
+    Made by `tm.pack`: milliseconds once its plan is stored. Views can be pickled and sent to other processes; no token is copied.
     """
 
+    store: Store  # whose tokens the rows hold
+
     def __init__(self, store: Store, layout: Layout, row_format: RowFormat, splits: tuple[Split, ...] = ()) -> None:
-        self.store, self.layout, self.row_format, self.splits = store, layout, row_format, splits
+        self.store, self._layout, self._row_format, self._splits = store, layout, row_format, splits
         self._plan = load_or_write_plan(store.path, self._key, self._making) if self._needs_plan() else None
         self._row_index: RowIndex = (
             StreamRows(store, layout, self._plan)
@@ -55,8 +57,8 @@ class View:
 
     def __getitems__(self, indices: list[int]) -> list[Arrays]:
         """Several rows as a list, made together. torch's DataLoader calls this for a batch."""
-        self._told = self._told or warn_of_shifting_twice(self.row_format.labels)
-        if "cu_seqlens" in self.row_format.fields or self.layout.buckets:
+        self._told = self._told or warn_of_shifting_twice(self._row_format.labels)
+        if "cu_seqlens" in self._row_format.fields or self._layout.buckets:
             return [self[index] for index in indices]
         arrays = self.rows(indices)
         return [{name: value[i] for name, value in arrays.items()} for i in range(len(indices))]
@@ -65,31 +67,31 @@ class View:
         return (self[i] for i in range(len(self)))
 
     def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
-        return View, (self.store, self.layout, self.row_format, self.splits)
+        return View, (self.store, self._layout, self._row_format, self._splits)
 
     def __repr__(self) -> str:
         size = f"rows={len(self):,}", f"seq_len={self.seq_len:,}"
-        return one_line("View", shown(self.store.name), self.layout.strategy, *size)
+        return one_line("View", shown(self.store.name), self._layout.strategy, *size)
 
     def _repr_html_(self) -> str:
         rows = [
             ("store", self.store.name),
             ("strategy", self.strategy),
             ("rows", f"{len(self):,} of {self.seq_len:,} positions"),
-            ("arrays", f"{', '.join(self.row_format.fields)} as {self.row_format.dtype}"),
-            ("splits", f"{len(self.splits):,}" if self.splits else ""),
+            ("arrays", f"{', '.join(self._row_format.fields)} as {self._row_format.dtype}"),
+            ("splits", f"{len(self._splits):,}" if self._splits else ""),
         ]
         return html_table("view", rows)
 
     @property
     def seq_len(self) -> int:
         """The positions in a row."""
-        return self.layout.seq_len
+        return self._layout.seq_len
 
     @property
     def strategy(self) -> str:
         """How rows are filled."""
-        return self.layout.strategy
+        return self._layout.strategy
 
     @property
     def buckets(self) -> list[tuple[int, int, int]]:
@@ -100,12 +102,12 @@ class View:
 
     def rows(self, indices: Any) -> Arrays:
         """The rows of these numbers, stacked: a dict of arrays of shape (len(indices), seq_len)."""
-        prepared = self.prepared(indices)
+        prepared = self._prepared(indices)
         return prepared.arrays(0, len(prepared.index))
 
-    def prepared(self, indices: Any) -> PreparedRows:
+    def _prepared(self, indices: Any) -> PreparedRows:
         """The rows of these numbers, found but not yet made into arrays: `prepared.arrays(low, high)` makes some of them."""
-        return PreparedRows(self._tokens, self._row_index, self.row_format, self._checked(indices))
+        return PreparedRows(self._tokens, self._row_index, self._row_format, self._checked(indices))
 
     def documents(self, index: int) -> list[tuple[int, int, int]]:
         """The parts of documents in a row: (document, start, stop), so that `store[document][start:stop]` are its tokens."""
@@ -127,14 +129,14 @@ class View:
             return Stats(**{**facts, "lengths": [tuple(each) for each in facts["lengths"]]})
         tally = Tally()
         stream_tally(
-            included_documents(self.store, self.layout, None, tally), self.layout, tally, self.store.num_tokens
+            included_documents(self.store, self._layout, None, tally), self._layout, tally, self.store.num_tokens
         )
         return tally.stats(self.seq_len)
 
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the store's tokens and of every option that changes a row."""
-        row_format = self.row_format
+        row_format = self._row_format
         values = row_format.padding_side, row_format.pad_id, row_format.labels, row_format.mask_labels
         return digest(canonical([self._key, *values]))
 
@@ -152,15 +154,15 @@ class View:
         if unnamed:
             raise UsageError(f"split takes named shares, not {unnamed[0]!r}: view.split(train=0.9, eval=0.1)")
         SplitOptions(by=by, seed=seed)  # checks them
-        before = tuple(each for each in self.splits if by == "document" or each.name)
+        before = tuple(each for each in self._splits if by == "document" or each.name)
         if by == "document":
-            splits = shares(named, seed, self.splits)
+            splits = shares(named, seed, self._splits)
         elif by == "folder":
             splits = folders(file_names(self.store), named)
         else:
             splits = names(self.store.splits, named, store_name(self.store))
         return {
-            name: View(self.store, self.layout, self.row_format, (*before, split)) for name, split in splits.items()
+            name: View(self.store, self._layout, self._row_format, (*before, split)) for name, split in splits.items()
         }
 
     def _checked(self, indices: Any) -> Numbers:
@@ -186,22 +188,22 @@ class View:
 
     def _needs_plan(self) -> bool:
         """Whether rows depend on more than arithmetic, as they do unless they are a stream of the whole store."""
-        layout = self.layout
+        layout = self._layout
         plain = layout.strategy == "concat" and layout.row_start == "anywhere"
-        keeps_all = layout.min_doc_tokens <= 1 and layout.long_docs == "split" and not self.splits
+        keeps_all = layout.min_doc_tokens <= 1 and layout.long_docs == "split" and not self._splits
         return not (plain and keeps_all)
 
     @cached_property
     def _key(self) -> str:
-        splits = [split.key(self.store) for split in self.splits]
-        return digest(canonical([VERSION, self.store.fingerprint, self.layout.as_dict(), splits]))[:24]
+        splits = [split.key(self.store) for split in self._splits]
+        return digest(canonical([VERSION, self.store.fingerprint, self._layout.as_dict(), splits]))[:24]
 
     def _making(self) -> Making:
         tally = Tally()
-        parts = plan_rows(self.store, self.layout, chosen_by(self.store, self.splits), tally)
+        parts = plan_rows(self.store, self._layout, chosen_by(self.store, self._splits), tally)
 
         def facts() -> dict[str, Any]:
             stats = asdict(tally.stats(self.seq_len))
             return {"store": self.store.fingerprint, "stream": tally.stream, "widths": tally.widths, "stats": stats}
 
-        return columns_of(self.layout), parts, facts
+        return columns_of(self._layout), parts, facts

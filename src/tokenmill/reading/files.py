@@ -140,18 +140,18 @@ class Stream:
 
 @dataclass(frozen=True)
 class Source(ReadOptions):
-    """A corpus to read: which files, and how the text of a document is found in them."""
+    """A corpus to read: which files, and how the text of a document is found in them. Made by `tm.read`."""
 
     files: tuple[SourceFile, ...]  # what is read, in this order
     inputs: tuple[str, ...]  # as they were given
-    streams: tuple[Stream, ...] = ()  # text that is not in files
+    _streams: tuple[Stream, ...] = ()  # text that is not in files
     ignored: tuple[Ignored, ...] = ()  # what is in input folders and is not read, with the reason
-    looked_at: int = 0  # when the files were listed, in nanoseconds
-    pins: tuple[Pin, ...] = ()  # the commits of datasets on the Hub
+    _looked_at: int = 0  # when the files were listed, in nanoseconds
+    _pins: tuple[Pin, ...] = ()  # the commits of datasets on the Hub
 
     def __repr__(self) -> str:
         text = [f"template={shown(self.template)}"] if self.template else [f"text_field={shown(self.text_field)}"]
-        streams = [some(len(self.streams), "stream")] if self.streams else []
+        streams = [some(len(self._streams), "stream")] if self._streams else []
         files = [f"{some(len(self.files), 'file')} of {human(self.num_bytes)}"] if self.files or not streams else []
         return one_line(
             "Source", *files, *streams, f"format={self.format}", *text, f"inputs={shown(list(self.inputs))}"
@@ -168,21 +168,21 @@ class Source(ReadOptions):
         return sum(file.size for file in self.files)
 
     @property
-    def text_template(self) -> Template:
+    def _text_template(self) -> Template:
         """How the text of a document is made from the fields of a record."""
         return Template(self.template) if self.template else Template.of_field(self.text_field)
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def _fields(self) -> tuple[str, ...]:
         """The fields that the text of a document is made from."""
-        return self.text_template.fields
+        return self._text_template.fields
 
-    def selection(self) -> dict[str, str]:
+    def _selection(self) -> dict[str, str]:
         """The options that change which files the inputs stand for, as far as they were given."""
         options = {"split": self.split, "config": self.config, "revision": self.revision}
         return {name: value for name, value in options.items() if value is not None}
 
-    def options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """The options that change which documents the files give."""
         options = {
             "format": self.format,

@@ -104,10 +104,10 @@ def read(
     source = Source(
         files=files,
         inputs=tuple(dict.fromkeys(spellings)),
-        streams=_distinct(streams),
+        _streams=_distinct(streams),
         ignored=tuple(sorted({each for each in ignored if each.path not in found})),
-        looked_at=looked_at,
-        pins=tuple(dict.fromkeys(listing.pins)),
+        _looked_at=looked_at,
+        _pins=tuple(dict.fromkeys(listing.pins)),
         **values_of(ReadOptions, options),
     )
     return with_copies_in(source, cache_folder().absolute())

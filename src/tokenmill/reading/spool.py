@@ -85,7 +85,7 @@ class Spool:
             self._count += 1
 
     def _check_has_text(self, size: int, stream: Stream) -> None:
-        if not size and len(self._source.streams) == 1 and not self._source.files:
+        if not size and len(self._source._streams) == 1 and not self._source.files:
             raise UsageError(f"{stream.name} is empty: there is no document to read")
 
     def _of_bytes(self, stream: Stream) -> Iterator[Segment]:
@@ -114,7 +114,7 @@ class Spool:
             row += written.rows
 
     def _of_tables(self, stream: Stream, resume: ResumePoint | None) -> Iterator[Segment]:
-        empty = pa.table({name: pa.array([], pa.large_binary()) for name in self._source.fields})
+        empty = pa.table({name: pa.array([], pa.large_binary()) for name in self._source._fields})
         batches = _as_tables(stream.data, self._source, self._wanted, resume)
         row, skip = (resume.row, resume.row - resume.state_row) if resume is not None else (0, 0)
         tables = _needed_tables(batches, stream, self._source)
@@ -256,7 +256,7 @@ def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> It
 
 
 def _needed_columns(table: pa.Table, source: Source) -> pa.Table:
-    names = [name if name in table.schema.names else name.split(".")[0] for name in source.fields]
+    names = [name if name in table.schema.names else name.split(".")[0] for name in source._fields]
     missing = [name for name in names if name not in table.schema.names]
     if missing:
         names = table.schema.names

@@ -78,7 +78,7 @@ class Recipe:
         """The files or the store of each source. Costs one stat per file; no file is read."""
         found: dict[str, Source | Store] = {}
         for name, source in self.config.sources.items():
-            with self.naming(name):
+            with self._naming(name):
                 if "store" in source:
                     found[name] = open_store(self._path(source["store"]))
                 else:
@@ -87,7 +87,7 @@ class Recipe:
         return found
 
     @contextmanager
-    def naming(self, name: str) -> Iterator[None]:
+    def _naming(self, name: str) -> Iterator[None]:
         """Add the name and the line of a source to errors about it."""
         try:
             yield
@@ -113,7 +113,7 @@ class Recipe:
                 continue
             if tokenizer is None:
                 tokenizer = load_tokenizer(self.tokenizer, options.get("engine"), options.get("special_tokens"))
-            with self.naming(name):
+            with self._naming(name):
                 folder = None if out is None else self._path(out) / name
                 limit = {"max_rows": self.config.sources[name].get("max_rows") or options.get("max_rows")}
                 found[name] = build(given, tokenizer, folder, **{**options, **limit})
@@ -126,7 +126,7 @@ class Recipe:
             return self._named_splits
         return tuple(dict.fromkeys(name for parts in self._parts.values() for name in parts))
 
-    def splits_of(self, sources: Mapping[str, Source | Store]) -> dict[str, dict[str, Any]]:
+    def _splits_of(self, sources: Mapping[str, Source | Store]) -> dict[str, dict[str, Any]]:
         """The splits that each source has, with their shares, folders or names. All have the same unless by folder or name."""
         options = self._split_options
         named = {name: value for name, value in self.config.split.items() if name not in options}
@@ -214,7 +214,7 @@ class Recipe:
         packed = {name: pack(store, **options) for name, store in self._stores.items()}
         if not self.config.split:
             return {name: {TRAIN: view} for name, view in packed.items()}
-        named = self.splits_of(self._stores)
+        named = self._splits_of(self._stores)
         found = {}
         for name, view in packed.items():
             try:

@@ -29,7 +29,7 @@ def check(recipe: Recipe) -> Facts:
         if isinstance(found, Store):
             sources[name] = {"store": str(found.path), "documents": len(found), "tokens": found.num_tokens}
         else:
-            with recipe.naming(name):
+            with recipe._naming(name):
                 check_fields(found)
             sources[name] = {"files": len(found.files), "bytes": found.num_bytes}
     spec = recipe.tokenizer
@@ -40,7 +40,7 @@ def check(recipe: Recipe) -> Facts:
         found_files = find(spec)
         if found_files.kind == "json":  # other kinds take seconds to convert
             define(found_files)
-    splits = dict.fromkeys(split for own in recipe.splits_of(recipe.inputs).values() for split in own)
+    splits = dict.fromkeys(split for own in recipe._splits_of(recipe.inputs).values() for split in own)
     return {
         "ok": True,
         "sources": sources,

@@ -53,10 +53,13 @@ class Location(NamedTuple):
 class Store:
     """A token store: `store[i]` is the ids of document i, `len(store)` the number of documents.
 
-    Opening reads only the manifest. Arrays are read-only views of memory-mapped files: nothing is copied or loaded, and
-    several processes can share them. `sources` is another sources.json for the same contents. `lease` is kept as long as
-    the store is. With `first_touch`, blocks are compared with their checksums before they are first used.
+    Made by `tm.open`, `tm.build` and `tm.import_tokens`. Opening reads only the manifest. Arrays are read-only views of
+    memory-mapped files: nothing is copied or loaded, and several processes can share them.
     """
+
+    path: Path  # the folder; of a store in a bucket, that of the local copies
+    url: str | None  # of the bucket that the store is in
+    columns: dict[str, ColumnSpec]  # what is stored per token and per document, by name
 
     def __init__(
         self,
@@ -67,21 +70,25 @@ class Store:
         sources: Path | None = None,
         lease: Lease | None = None,
     ) -> None:
+        """`sources` is another sources.json for the same contents. `lease` is kept as long as the store is. With
+        `first_touch`, blocks are compared with their checksums before they are first used."""
         self._given = str(path)  # for messages; `path` stays valid if the program changes its working directory
-        self.path, self.manifest, self.lease = path.absolute(), manifest, lease
+        self.path, self._manifest, self._lease = path.absolute(), manifest, lease
         self._shards = self.path / "shards"
-        self.columns: dict[str, ColumnSpec] = {column.name: column for column in manifest.columns}
-        self.sources_path = sources or side_file(self.path, manifest, SOURCES)
+        self.columns = {column.name: column for column in manifest.columns}
+        self._sources_path = sources or side_file(self.path, manifest, SOURCES)
         self._document_ends = np.cumsum(np.asarray(manifest.shard_documents, np.int64))
-        self.token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
-        self.token_starts = [0, *self.token_ends]
+        self._token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
+        self._token_starts = [0, *self._token_ends]
         self._mapping = Lock()
-        self.mapped: dict[str, dict[int, npt.NDArray[Any]]] = {name: {} for name in self.columns}  # by column and shard
-        self._ids, self._ends = self.mapped[IDS], self.mapped[ENDS]
-        self.first_touch: dict[str, FirstTouch] | None = None
+        self._mapped: dict[str, dict[int, npt.NDArray[Any]]] = {
+            name: {} for name in self.columns
+        }  # by column and shard
+        self._ids, self._ends = self._mapped[IDS], self._mapped[ENDS]
+        self._first_touch: dict[str, FirstTouch] | None = None
         if first_touch:
-            self.first_touch = {name: FirstTouch(self._shards, manifest.shard_ids, name) for name in self.columns}
-        self.url = mirrored_url(path)  # of the bucket that the folder is a mirror of
+            self._first_touch = {name: FirstTouch(self._shards, manifest.shard_ids, name) for name in self.columns}
+        self.url = mirrored_url(path)
         self._last_receipt: tuple[int, dict[str, Any]] | None = None
 
     @property
@@ -89,12 +96,12 @@ class Store:
         """Where the store is, for messages: the path of its folder, or its URL."""
         return self.url or self._given
 
-    def with_first_touch(self) -> Store:
+    def _with_first_touch(self) -> Store:
         """The same store, which compares each block with its checksum before it is first used."""
-        return Store(self.path, self.manifest, first_touch=True, sources=self.sources_path, lease=self.lease)
+        return Store(self.path, self._manifest, first_touch=True, sources=self._sources_path, lease=self._lease)
 
     def __len__(self) -> int:
-        return self.manifest.documents
+        return self._manifest.documents
 
     @overload
     def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]: ...
@@ -106,13 +113,13 @@ class Store:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         shard, local = self._find(index)
-        ends = self.ends_of(shard)
+        ends = self._ends_of(shard)
         start = int(ends[local - 1]) if local else 0
-        return self.ids_of(shard)[start : int(ends[local])]
+        return self._ids_of(shard)[start : int(ends[local])]
 
     def text(self, index: int) -> str:
         """The text of a document, decoded with the store's own tokenizer, without the bos and eos around it."""
-        ids, facts = self[index], self.manifest.tokenizer
+        ids, facts = self[index], self._manifest.tokenizer
         if not isinstance(ids, np.ndarray):
             raise TypeError(f"text takes the number of one document, not {shown(index)}")
         start = 1 if len(ids) and facts["bos_id"] == ids[0] else 0
@@ -126,8 +133,8 @@ class Store:
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         for shard in range(self.num_shards):
-            ids, start = self.ids_of(shard), 0
-            for end in self.ends_of(shard).tolist():
+            ids, start = self._ids_of(shard), 0
+            for end in self._ends_of(shard).tolist():
                 yield ids[start:end]
                 start = end
 
@@ -137,12 +144,12 @@ class Store:
             return _unpickled, (
                 self.url,
                 self.path,
-                self.manifest,
+                self._manifest,
                 mirror_limit(self.path),
-                self.first_touch is not None,
+                self._first_touch is not None,
             )
-        copy = partial(Store, first_touch=self.first_touch is not None, sources=self.sources_path)
-        return copy, (self.path, self.manifest)
+        copy = partial(Store, first_touch=self._first_touch is not None, sources=self._sources_path)
+        return copy, (self.path, self._manifest)
 
     def __repr__(self) -> str:
         counts = f"documents={len(self):,}", f"tokens={self.num_tokens:,}"
@@ -151,20 +158,20 @@ class Store:
     def _repr_html_(self) -> str:
         from tokenmill.store.facts import facts_of, info_rows
 
-        return html_table("token store", info_rows(facts_of(self.path, self.manifest)))
+        return html_table("token store", info_rows(facts_of(self.path, self._manifest)))
 
     @property
     def num_tokens(self) -> int:
         """The tokens of all documents, with the ids around each."""
-        return self.manifest.tokens
+        return self._manifest.tokens
 
     @property
     def num_shards(self) -> int:
         """The shards, which are what a build makes, checks and repairs one by one."""
-        return len(self.manifest.shard_ids)
+        return len(self._manifest.shard_ids)
 
     @cached_property
-    def maps_all(self) -> bool:
+    def _maps_all(self) -> bool:
         """Whether all shards may be mapped at once. If not, callers copy slices: a slice in use keeps its file open."""
         return self.num_shards <= self._most_mapped
 
@@ -182,32 +189,37 @@ class Store:
     @cached_property
     def _shards_cached(self) -> int:
         """How many shards of a store in a bucket this machine keeps."""
-        return mirror_limit(self.path) // max(self.manifest.shard_bytes(), default=1)
+        return mirror_limit(self.path) // max(self._manifest.shard_bytes(), default=1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the token ids."""
-        return np.dtype(self.manifest.dtype)
+        return np.dtype(self._manifest.dtype)
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal data from the same tokenizer in shards of the same size, wherever it was built."""
-        return self.manifest.fingerprint
+        return self._manifest.fingerprint
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """How the input was read: inputs, options, the commits of datasets on the Hub ("hub"), an import's counts ("audit")."""
+        return self._manifest.source
 
     @property
     def complete(self) -> bool:
         """False if some input files could not be read; `failed` lists them."""
-        return self.manifest.complete
+        return self._manifest.complete
 
     @property
     def failed(self) -> list[dict[str, str]]:
         """The input files that could not be read, each with the reason."""
-        return self.manifest.failed
+        return self._manifest.failed
 
     @property
     def tokenizer(self) -> StoredTokenizer:
         """The tokenizer that the store was built with and keeps; `store.tokenizer.load()` encodes and decodes."""
-        return stored_tokenizer(self.path, self.manifest)
+        return stored_tokenizer(self.path, self._manifest)
 
     @property
     def input_files(self) -> list[str]:
@@ -217,44 +229,46 @@ class Store:
     @cached_property
     def splits(self) -> dict[str, list[str]]:
         """The input files of each split, by their names and folders (see `tokenmill.split_names`). Reads sources.json."""
-        split, files = self.manifest.source.get("split"), self._sources.files
+        split, files = self._manifest.source.get("split"), self._sources.files
         return files_by_split(files, TRAIN) if split is None else {split: list(dict.fromkeys(files))}
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens per document. Reads all ends on first use and takes 8 bytes per document."""
-        parts = [np.diff(self.ends_of(shard), prepend=0) for shard in range(self.num_shards)]
+        parts = [np.diff(self._ends_of(shard), prepend=0) for shard in range(self.num_shards)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     @cached_property
     def stream_ends(self) -> npt.NDArray[np.int64]:
         """Where each document ends in the stream of all tokens. Reads all ends on first use; 8 bytes per document."""
-        parts = [self.ends_of(shard) + self.token_starts[shard] for shard in range(self.num_shards)]
+        parts = [self._ends_of(shard) + self._token_starts[shard] for shard in range(self.num_shards)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def document_at(self, token: int) -> tuple[int, int]:
         """The document that a token of the stream belongs to, and the position of the token in it."""
         if not 0 <= token < self.num_tokens:
             raise IndexError(f"token {token} of a store with {some(self.num_tokens, 'token')}")
-        shard = bisect_right(self.token_ends, token)
-        ends, local = self.ends_of(shard), token - self.token_starts[shard]
+        shard = bisect_right(self._token_ends, token)
+        ends, local = self._ends_of(shard), token - self._token_starts[shard]
         number = int(ends.searchsorted(local, "right"))
-        before = int(self._document_ends[shard]) - self.manifest.shard_documents[shard]
+        before = int(self._document_ends[shard]) - self._manifest.shard_documents[shard]
         return before + number, local - (int(ends[number - 1]) if number else 0)
 
     def locate(self, index: int) -> Location:
         """The file and row a document came from. Reads one receipt."""
         shard, local = self._find(index)
-        for piece in self.pieces(shard):
+        for piece in self._pieces(shard):
             if local < piece["documents"]:
                 return Location(piece["file"], piece["row"] + row_of(local, piece.get("skips", ())))
             local -= piece["documents"]
-        raise CorruptError(f"{self.path}: the receipt of shard {self.manifest.shard_ids[shard]} lacks document {index}")
+        raise CorruptError(
+            f"{self.path}: the receipt of shard {self._manifest.shard_ids[shard]} lacks document {index}"
+        )
 
     def quarantine(self) -> Iterator[dict[str, Any]]:
         """Every quarantined document: file, row, reason and, where there is one, a detail. Reads all receipts."""
         for shard in range(self.num_shards):
-            for piece in self.pieces(shard):
+            for piece in self._pieces(shard):
                 for row, count, reason, detail in piece.get("skips", ()):
                     for i in range(count if reason != BLANK else 0):
                         entry = {"file": piece["file"], "row": piece["row"] + row + i, "reason": reason}
@@ -286,12 +300,12 @@ class Store:
         """
         import pyarrow as pa
 
-        spec = self.spec(name)
+        spec = self._spec(name)
         dtype, per_token = pa.from_numpy_dtype(np.dtype(spec.dtype)), spec.per == "token"
         chunks = []
         for shard in range(self.num_shards):
             values = self.column(name, shard)
-            if not per_token and not self.maps_all:
+            if not per_token and not self._maps_all:
                 values = values.copy()
             chunk = (
                 pa.array(values)
@@ -299,7 +313,7 @@ class Store:
                 else pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
             )
             if per_token:
-                offsets = np.concatenate(([0], self.ends_of(shard)))
+                offsets = np.concatenate(([0], self._ends_of(shard)))
                 chunk = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), chunk)
             chunks.append(chunk)
         return pa.chunked_array(chunks, pa.large_list(dtype) if per_token else dtype)
@@ -322,12 +336,12 @@ class Store:
         before = int(self._document_ends[shard - 1]) if shard else 0
         return shard, number - before
 
-    def ids_of(self, shard: int) -> npt.NDArray[Any]:
+    def _ids_of(self, shard: int) -> npt.NDArray[Any]:
         """The ids of one shard, mapped."""
         values = self._ids.get(shard)
         return self._map(IDS, shard) if values is None else values
 
-    def ends_of(self, shard: int) -> npt.NDArray[np.int64]:
+    def _ends_of(self, shard: int) -> npt.NDArray[np.int64]:
         """Where each document of one shard ends in it, mapped."""
         values = self._ends.get(shard)
         return self._map(ENDS, shard) if values is None else values
@@ -337,11 +351,11 @@ class Store:
 
         With first touch, a per-document column is checked here; of a per-token column `stream.slices` checks what it reads.
         """
-        self.spec(name)
-        values = self.mapped[name].get(shard)
+        self._spec(name)
+        values = self._mapped[name].get(shard)
         return self._map(name, shard) if values is None else values
 
-    def spec(self, name: str) -> ColumnSpec:
+    def _spec(self, name: str) -> ColumnSpec:
         """The spec of a column. Raises UsageError if the store does not have it."""
         try:
             return self.columns[name]
@@ -350,40 +364,40 @@ class Store:
 
     def _map(self, name: str, shard: int) -> npt.NDArray[Any]:
         """Map a column of a shard. If too many are mapped, unmap the one that was mapped first."""
-        spec, mapped = self.columns[name], self.mapped[name]
-        documents, tokens = self.manifest.shard_documents[shard], self.manifest.shard_tokens[shard]
+        spec, mapped = self.columns[name], self._mapped[name]
+        documents, tokens = self._manifest.shard_documents[shard], self._manifest.shard_tokens[shard]
         length = spec.length(documents=documents, tokens=tokens)
         path = self._path(name, shard)
         if self.url is not None and spec.per == "document":  # the next ones are usually needed too
-            self.fetch_ahead(name, range(shard + 1, min(shard + 1 + DOCUMENT_COLUMNS_AHEAD, self.num_shards)))
+            self._fetch_ahead(name, range(shard + 1, min(shard + 1 + DOCUMENT_COLUMNS_AHEAD, self.num_shards)))
         values = open_column(path, np.dtype(spec.dtype), length)
         if self.url is not None:
             touch(path)
-        if self.first_touch is not None and spec.per == "document":
-            self.first_touch[name].check(shard, 0, length, values)
+        if self._first_touch is not None and spec.per == "document":
+            self._first_touch[name].check(shard, 0, length, values)
         with self._mapping:
             if len(mapped) >= self._most_mapped:
                 del mapped[next(iter(mapped))]
             mapped[shard] = values
         return values
 
-    def fetch_ahead(self, name: str, shards: Sequence[int]) -> None:
+    def _fetch_ahead(self, name: str, shards: Sequence[int]) -> None:
         """Have a column of shards fetched that will be needed soon, for a store in a bucket."""
-        mapped, room = self.mapped[name], self._shards_cached // 2
+        mapped, room = self._mapped[name], self._shards_cached // 2
         prefetch_later(self._path(name, shard) for shard in shards[:room] if shard not in mapped)
 
     def _path(self, name: str, shard: int) -> Path:
-        return column_path(self._shards, self.manifest.shard_ids[shard], name)
+        return column_path(self._shards, self._manifest.shard_ids[shard], name)
 
-    def pieces(self, shard: int) -> list[dict[str, Any]]:
+    def _pieces(self, shard: int) -> list[dict[str, Any]]:
         """The parts of files that one shard was built from: file, first row, rows, documents, skipped rows."""
-        pieces, names = self.receipt_of(shard)["pieces"], self._sources.names(shard)
+        pieces, names = self._receipt_of(shard)["pieces"], self._sources.names(shard)
         if len(pieces) != len(names):
             raise CorruptError(
-                f"{self.sources_path} does not agree with shard {self.manifest.shard_ids[shard]}; {repair_hint(self.path)}"
+                f"{self._sources_path} does not agree with shard {self._manifest.shard_ids[shard]}; {repair_hint(self.path)}"
             )
         located: list[dict[str, Any]] = []
-        row = self.manifest.row_starts[shard]
+        row = self._manifest.row_starts[shard]
         for name, piece in zip(names, pieces, strict=True):
             if located:
                 row = row + located[-1]["rows"] if located[-1]["file"] == name else 0
@@ -392,15 +406,15 @@ class Store:
 
     @cached_property
     def _sources(self) -> Sources:
-        is_there = self.sources_path.exists()
-        return read_sources(self.sources_path if is_there else side_file(self.path, self.manifest, SOURCES))
+        is_there = self._sources_path.exists()
+        return read_sources(self._sources_path if is_there else side_file(self.path, self._manifest, SOURCES))
 
-    def receipt_of(self, shard: int) -> dict[str, Any]:
+    def _receipt_of(self, shard: int) -> dict[str, Any]:
         """The receipt of one shard. The last one read is cached."""
         last = self._last_receipt
         if last is not None and last[0] == shard:
             return last[1]
-        receipt = require_receipt(self._shards, self.manifest.shard_ids[shard])
+        receipt = require_receipt(self._shards, self._manifest.shard_ids[shard])
         self._last_receipt = shard, receipt
         return receipt
 

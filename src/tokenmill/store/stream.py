@@ -33,9 +33,9 @@ class Documents(NamedTuple):
 def all_documents(store: Store, first_shard: int = 0) -> Iterator[Documents]:
     """All documents, or those from a shard on, up to a million at a time. Reads only ends; memory is 16 bytes per document."""
     for shard in range(first_shard, store.num_shards):
-        tokens = store.manifest.shard_tokens[shard]
-        ends = store.ends_of(shard)
-        base = store.token_starts[shard]
+        tokens = store._manifest.shard_tokens[shard]
+        ends = store._ends_of(shard)
+        base = store._token_starts[shard]
         if (int(ends[-1]) if len(ends) else 0) != tokens:
             raise _damaged_ends(store, shard)
         previous = 0
@@ -55,7 +55,7 @@ def slices(
 
     A slice is a view, except where a range crosses into another shard, or where not all shards can be mapped at once.
     """
-    if store.spec(column).per != "token":
+    if store._spec(column).per != "token":
         raise UsageError(f"column {column!r} of {store.name} has no value per token")
     if store.url is not None:
         return _slices_by_shard(store, starts, list(lengths), column)
@@ -65,25 +65,25 @@ def slices(
 def _slices_by_shard(store: Store, starts: list[int], lengths: list[int], column: str) -> list[npt.NDArray[Any]]:
     """The same of a store in a bucket: shard after shard, while the next ones are fetched."""
     order = sorted(range(len(starts)), key=starts.__getitem__)
-    shards = [bisect_right(store.token_ends, starts[i]) for i in order]
+    shards = [bisect_right(store._token_ends, starts[i]) for i in order]
     needed = sorted(set(shards))
     parts: list[npt.NDArray[Any]] = [np.empty(0)] * len(starts)
     ahead = iter(needed)
     last = None
-    store.fetch_ahead(column, list(islice(ahead, SHARDS_AHEAD)))
+    store._fetch_ahead(column, list(islice(ahead, SHARDS_AHEAD)))
     for i, shard in zip(order, shards, strict=True):
         if shard != last:
             last = shard
-            store.fetch_ahead(column, list(islice(ahead, 1)))
+            store._fetch_ahead(column, list(islice(ahead, 1)))
         (parts[i],) = _slices(store, [starts[i]], [lengths[i]], column)
     return parts
 
 
 def _slices(store: Store, starts: list[int], lengths: Iterable[int], column: str) -> list[npt.NDArray[Any]]:
     parts = []
-    shard_starts, shard_ends, maps_all = store.token_starts, store.token_ends, store.maps_all
-    mapped = store.mapped[column]
-    touch = store.first_touch[column] if store.first_touch is not None else None
+    shard_starts, shard_ends, maps_all = store._token_starts, store._token_ends, store._maps_all
+    mapped = store._mapped[column]
+    touch = store._first_touch[column] if store._first_touch is not None else None
     for start, length in zip(starts, lengths, strict=False):
         shard = bisect_right(shard_ends, start)  # on a list: faster than numpy for one value
         local = start - shard_starts[shard]
@@ -103,8 +103,8 @@ def _following(store: Store, column: str, shard: int, length: int) -> Iterator[n
     while length:
         values = store.column(column, shard)
         part = values[:length]
-        if store.first_touch is not None and len(part):
-            store.first_touch[column].check(shard, 0, len(part), values)
+        if store._first_touch is not None and len(part):
+            store._first_touch[column].check(shard, 0, len(part), values)
         yield part
         shard, length = shard + 1, length - len(part)
 
@@ -128,10 +128,10 @@ def spread(first: Places, counts: Places) -> Places:
 
 def _ends_within(store: Store, start: int, stop: int) -> Places:
     parts = []
-    shard = bisect_right(store.token_ends, start)
+    shard = bisect_right(store._token_ends, start)
     while start < stop:
-        ends = store.ends_of(shard)
-        shard_end, base = store.token_ends[shard], store.token_starts[shard]
+        ends = store._ends_of(shard)
+        shard_end, base = store._token_ends[shard], store._token_starts[shard]
         low, high = ends.searchsorted((start - base, min(stop, shard_end) - base), "right")
         parts.append(ends[low:high] + base)
         start, shard = shard_end, shard + 1
@@ -139,5 +139,5 @@ def _ends_within(store: Store, start: int, stop: int) -> Places:
 
 
 def _damaged_ends(store: Store, shard: int) -> CorruptError:
-    path = column_path(store.path / "shards", store.manifest.shard_ids[shard], ENDS)
+    path = column_path(store.path / "shards", store._manifest.shard_ids[shard], ENDS)
     return CorruptError(f"{path} is damaged; {repair_hint(store.path)}")

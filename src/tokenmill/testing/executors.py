@@ -110,20 +110,20 @@ def plan_work(corpus: Path, out: Path, *, on_error: Literal["quarantine", "raise
     source = read(str(corpus), on_error=on_error)
     tokenizer = load_tokenizer("bytes")
     (out / "tokenizer").mkdir(parents=True)
-    for name, content in tokenizer.definition.contents().items():
+    for name, content in tokenizer._definition.contents().items():
         (out / "tokenizer" / name).write_bytes(content)
     context = TaskContext(
         shards=str(out / "shards"),
         build_key=BUILD_KEY,
         reading=values_of(ReadOptions, source),
         tokenizer=str(out / "tokenizer"),
-        python_class=tokenizer.definition.python_class,
+        python_class=tokenizer._definition.python_class,
         python_path=[],
-        encoder=tokenizer.encoder_options(None, EOS),
+        encoder=tokenizer._encoder_options(None, EOS),
         refuse_special_tokens=False,
         journals=str(out),
         reading_key="conformance",
-        listed_at=source.looked_at,
+        listed_at=source._looked_at,
     )
     tasks = [task_of(pieces, BUILD_KEY) for pieces in groups(source, 8 << 10, head_of)]
     return Work(source, tasks, context)

@@ -123,8 +123,8 @@ class CacheDestination:
     def __init__(self, root: Path, resolved: ResolvedRequest) -> None:
         self.root, self.resolved, self.source = root, resolved, resolved.source
         self.build_key = build_key(resolved.options)[:KEY_DIGITS]
-        inputs = [sorted(self.source.inputs), self.source.options()]
-        if selection := self.source.selection():
+        inputs = [sorted(self.source.inputs), self.source._options()]
+        if selection := self.source._selection():
             inputs.append(selection)
         self.entry = root / "builds" / f"{self.build_key}-{digest(canonical(inputs))[:KEY_DIGITS]}"
         self.folder = self.entry / "store"
@@ -195,7 +195,7 @@ class CacheDestination:
         write_atomically(path, names)
         facts = {"inputs": list(self.source.inputs), "options": self.resolved.options}
         plan.index.write(self.source, store=store.path.name, names=path.name, **facts)
-        return Store(store.path, store.manifest, sources=path, lease=store.lease)
+        return Store(store.path, store._manifest, sources=path, lease=store._lease)
 
     def _open_store(self, name: str, names_file: str = "") -> Store | None:
         """A complete store of the cache. The lease is taken before the store is looked at, so that what was found stays."""
@@ -213,7 +213,7 @@ class CacheDestination:
     def _move_to_stores(self, built: Store) -> Store:
         """Move a finished store to its place. If another process was first, its store is used: the bytes are the same."""
         failed = [entry["file"] for entry in built.failed]
-        place = self.root / "stores" / _store_name(self.build_key, built.manifest.shard_ids, failed)
+        place = self.root / "stores" / _store_name(self.build_key, built._manifest.shard_ids, failed)
         with writing(place), build_lock(self.root, lambda process: None):  # two entries may have the same content
             disk.make_folder(place.parent)
             for leftover in disk.matching(place.parent, "*.tmp"):  # of a process that was killed: moving needs the lock
@@ -266,7 +266,7 @@ class CacheDestination:
             earlier = load_definition(self.root / "stores" / listing["store"] / "tokenizer", None)
         if earlier is None:
             return ["tokenizer: it changed", *differences]
-        return [describe_tokenizer(earlier, self.resolved.tokenizer.definition), *differences]
+        return [describe_tokenizer(earlier, self.resolved.tokenizer._definition), *differences]
 
     def _earlier_listings(self) -> list[tuple[Path, dict[str, Any]]]:
         """The entries of finished builds that share inputs with this one, and their listings; the latest first."""

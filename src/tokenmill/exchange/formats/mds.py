@@ -111,14 +111,14 @@ def _columns(view: View) -> dict[str, tuple[str, int | None]]:
     """The encoding and the size in bytes of each array of a row."""
     check_rows(view)
     found: dict[str, tuple[str, int | None]] = {}
-    for name in sorted(view.row_format.fields):
+    for name in sorted(view._row_format.fields):
         dtype = row_dtype(view, name)
         found[_column_name(view, name)] = f"ndarray:{dtype.name}:{view.seq_len}", dtype.itemsize * view.seq_len
     return found
 
 
 def _column_name(view: View, name: str) -> str:
-    return COLUMN if tuple(view.row_format.fields) == ("input_ids",) else name
+    return COLUMN if tuple(view._row_format.fields) == ("input_ids",) else name
 
 
 def _facts(columns: dict[str, tuple[str, int | None]]) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _schema(part: Part) -> pa.Schema:
     if isinstance(part, Selection):
         return pa.schema([(IDS, pa.list_(pa.int32()))])
     check_rows(part)
-    return pa.schema([(n, pa.list_(pa.from_numpy_dtype(row_dtype(part, n)))) for n in part.row_format.fields])
+    return pa.schema([(n, pa.list_(pa.from_numpy_dtype(row_dtype(part, n)))) for n in part._row_format.fields])
 
 
 def _batches(part: Part, first: int, stop: int) -> Iterator[pa.RecordBatch]:

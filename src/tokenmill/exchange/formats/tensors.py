@@ -115,7 +115,7 @@ class SafeTensors(TensorFormat):
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
         header, at, shape = {}, 0, [stop - first, view.seq_len]
-        for name in view.row_format.fields:
+        for name in view._row_format.fields:
             dtype = row_dtype(view, name)
             end = at + shape[0] * shape[1] * dtype.itemsize
             header[name] = {"dtype": NAMES[dtype.name], "shape": shape, "data_offsets": [at, end]}
@@ -123,8 +123,8 @@ class SafeTensors(TensorFormat):
         raw = json.dumps(header).encode()
         raw += b" " * (-len(raw) % 8)
         out.write(len(raw).to_bytes(8, "little") + raw)
-        for name in view.row_format.fields:  # tensor after tensor: rows are made once for each, but never all of them
-            alone = View(view.store, view.layout, replace(view.row_format, fields=(name,)), view.splits)
+        for name in view._row_format.fields:  # tensor after tensor: rows are made once for each, but never all of them
+            alone = View(view.store, view._layout, replace(view._row_format, fields=(name,)), view._splits)
             for block in row_blocks(alone, first, stop):
                 put(out, block[name])
 

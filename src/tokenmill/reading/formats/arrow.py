@@ -36,12 +36,12 @@ class ArrowFormat(TableFormat):
         null_reason = "not text" if piece.file.name.startswith("<iterable") else "null field"
         with reading(piece.file):
             for batch in _batches(piece, source):
-                _hash_batch(content, batch, source.fields)
+                _hash_batch(content, batch, source._fields)
                 yield from table_blocks(batch, source, block_bytes, null_reason)
 
     def hash(self, piece: Piece, source: Source, content: Content) -> None:
         for batch in _batches(piece, source):
-            _hash_batch(content, batch, source.fields)
+            _hash_batch(content, batch, source._fields)
 
     def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
         with reading(file):

@@ -73,7 +73,7 @@ class CsvFormat(TableFormat):
         self, file: SourceFile, source: Source, block_bytes: int, content: Content
     ) -> Iterator[Texts | None]:
         """Blocks as Arrow parses them; None where it will not go on."""
-        fields = source.fields
+        fields = source._fields
         with open_stream(file, content) as raw:
             stream = _ArrowStream(raw)
             try:
@@ -107,7 +107,7 @@ class CsvFormat(TableFormat):
 
     def _read_carefully(self, file: SourceFile, source: Source, skip_rows: int, content: Content) -> Iterator[Texts]:
         """Row by row from `skip_rows` on. Costs a Python object per field: only where the fast path cannot finish."""
-        template = source.text_template
+        template = source._text_template
         with open_stream(file, content) as stream:
             rows = self._rows(file, stream)
             header = next(rows, [])

@@ -85,7 +85,7 @@ class JsonlFormat(DelimitedFormat):
         text = (str, int, float, type(None)) if source.template else (str, type(None))  # null may be text elsewhere
         try:
             for record in self.first_records(file, 100):
-                found = [dig(record, name) for name in source.fields]
+                found = [dig(record, name) for name in source._fields]
                 if all(is_there and isinstance(value, text) for is_there, value in found):
                     return None
                 names |= record
@@ -93,9 +93,9 @@ class JsonlFormat(DelimitedFormat):
             return None
         if not names:
             return None
-        kinds = [f"{n!r} is of type {_kind(v)}" for n in source.fields if not isinstance(v := dig(names, n)[1], text)]
+        kinds = [f"{n!r} is of type {_kind(v)}" for n in source._fields if not isinstance(v := dig(names, n)[1], text)]
         what = f"no text in the first records: {', '.join(kinds)}" if kinds else "no record has all of the fields"
-        if missing := [repr(name) for name in source.fields if name not in names]:
+        if missing := [repr(name) for name in source._fields if name not in names]:
             what = f"the first records have no field {', '.join(missing)}"
         return f"{file.shown}: {what}; they have {', '.join(names)}. {remedy(source, names)}"
 
@@ -168,7 +168,7 @@ class _Records:
 
     def __init__(self, data: bytes, lines: _Lines, source: Source) -> None:
         self.data, self.lines = data, lines
-        self.template = source.text_template
+        self.template = source._text_template
         self.values: list[pa.LargeStringArray] = []
         self.skips: list[Skip] = []
 

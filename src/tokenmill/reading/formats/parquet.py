@@ -33,7 +33,7 @@ class ParquetFormat(TableFormat):
 
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
         """Memory: about one block, and one compressed page per column."""
-        file, fields = piece.file, source.fields
+        file, fields = piece.file, source._fields
         with open_raw(file, 0, 0) as raw:
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             check_columns(file, table.schema_arrow, source)
@@ -61,11 +61,11 @@ class ParquetFormat(TableFormat):
             table = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
             groups = _groups(piece, table.metadata)
             if local_path(piece.file) is None:
-                _expect(raw, _chunks(table, groups, source.fields))
+                _expect(raw, _chunks(table, groups, source._fields))
             _hash_footer(content, raw)
             for group in groups:
-                next(_batches(table, group, source.fields, 1), None)  # see `_chunks`
-                _hash_chunks(content, raw, _chunks(table, [group], source.fields))
+                next(_batches(table, group, source._fields, 1), None)  # see `_chunks`
+                _hash_chunks(content, raw, _chunks(table, [group], source._fields))
 
     def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
         with open_raw(file, 0, 0) as raw:
@@ -74,7 +74,7 @@ class ParquetFormat(TableFormat):
             for number in range(table.metadata.num_row_groups):
                 group = table.metadata.row_group(number)
                 if row < group.num_rows:
-                    batches = _batches(table, number, source.fields, _rows_per_block(group, BUFFER_BYTES))
+                    batches = _batches(table, number, source._fields, _rows_per_block(group, BUFFER_BYTES))
                     return raw_row_in(batches, source, row, most_bytes)
                 row -= group.num_rows
         return None

@@ -51,7 +51,7 @@ def text_columns(schema: pa.Schema) -> list[str]:
 
 def check_columns(file: SourceFile, schema: pa.Schema, source: Source) -> None:
     """Raise InputError for a missing, ambiguous or non-text column: the fault of the file, not of each row."""
-    for name in source.fields:
+    for name in source._fields:
         first = name if name in schema.names else name.split(".")[0]
         same = schema.names.count(first)
         if same > 1:
@@ -90,7 +90,7 @@ def table_blocks(
     table = pa.Table.from_batches([batch])
     rows = max(1, table.num_rows)
     step = max(1, min(rows, block_bytes * rows // max(table.nbytes, 1)))
-    template = source.text_template
+    template = source._text_template
     for low in range(0, table.num_rows, step):
         part = table.slice(low, step)
         columns = [_as_binary(_pick(part, name), lenient=template.lenient) for name in template.fields]
@@ -103,7 +103,7 @@ def raw_row_in(batches: Iterable[pa.RecordBatch], source: Source, row: int, most
         if row >= batch.num_rows:
             row -= batch.num_rows
             continue
-        table, template = pa.Table.from_batches([batch.slice(row, 1)]), source.text_template
+        table, template = pa.Table.from_batches([batch.slice(row, 1)]), source._text_template
         lines = []
         for name in dict.fromkeys(template.fields):
             value = _as_binary(_pick(table, name), lenient=template.lenient)[0]
