@@ -2,7 +2,10 @@
 
     TokenmillError                    1
     |- UsageError (ValueError)        2   an option, argument or specification is wrong
+    |  |- UnknownOptionError           2   there is no option of that name; also a TypeError
+    |  `- WrongTypeError               2   an argument is of a type that it cannot have; also a TypeError
     |- InputError (OSError)           1   a source file cannot be read; the message names it
+    |  `- MissingInputError            1   there is no file at that path; also a FileNotFoundError
     |- DocumentError (ValueError)     1   a bad document, with on_error="raise"; names file and row
     |- TokenizerError (ValueError)    1   a tokenizer cannot be loaded or used
     |- EncodingError (ValueError)     1   an engine returned something impossible
@@ -43,8 +46,20 @@ class UsageError(TokenmillError, ValueError):
     exit_code = 2
 
 
+class UnknownOptionError(UsageError, TypeError):
+    """There is no option of that name."""
+
+
+class WrongTypeError(UsageError, TypeError):
+    """An argument is of a type that it cannot have."""
+
+
 class InputError(TokenmillError, OSError):
     """A source file cannot be read."""
+
+
+class MissingInputError(InputError, FileNotFoundError):
+    """There is no file at that path."""
 
 
 class DocumentError(TokenmillError, ValueError):
