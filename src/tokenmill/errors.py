@@ -5,9 +5,10 @@
     |  |- UnknownOptionError           2   there is no option of that name; also a TypeError
     |  `- WrongTypeError               2   an argument is of a type that it cannot have; also a TypeError
     |- InputError (OSError)           1   a source file cannot be read; the message names it
-    |  `- MissingInputError            1   there is no file at that path; also a FileNotFoundError
+    |  `- MissingInputError            2   there is no file at that path; also a FileNotFoundError
     |- DocumentError (ValueError)     1   a bad document, with on_error="raise"; names file and row
     |- TokenizerError (ValueError)    1   a tokenizer cannot be loaded or used
+    |  `- MissingTokenizerError        1   there is no tokenizer at that path; also a FileNotFoundError
     |- EncodingError (ValueError)     1   an engine returned something impossible
     |  `- DifferenceError             1   an engine gave other ids than the reference
     |- BuildError (RuntimeError)      1   the build could not go on
@@ -61,6 +62,8 @@ class InputError(TokenmillError, OSError):
 class MissingInputError(InputError, FileNotFoundError):
     """There is no file at that path."""
 
+    exit_code = 2
+
 
 class DocumentError(TokenmillError, ValueError):
     """A document is bad and the caller asked to stop at the first."""
@@ -68,6 +71,10 @@ class DocumentError(TokenmillError, ValueError):
 
 class TokenizerError(TokenmillError, ValueError):
     """A tokenizer cannot be loaded or used."""
+
+
+class MissingTokenizerError(TokenizerError, FileNotFoundError):
+    """There is no tokenizer at that path."""
 
 
 class EncodingError(TokenmillError, ValueError):

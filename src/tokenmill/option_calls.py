@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import UnknownOptionError
 from tokenmill.option_kinds import nearest
 from tokenmill.option_types import Options, declared, with_given
 from tokenmill.options import (
@@ -42,7 +42,7 @@ def takes(
 ) -> Callable[[Callable[[First, Arguments], Result]], Callable[Concatenate[First, P], Result]]:
     """Turn a function of (first, arguments) into one that takes the fields of the group as keywords.
 
-    Type checkers, editors and help() see each keyword with its type. An unknown one raises UsageError with the nearest name.
+    Type checkers, editors and help() see each keyword with its type. An unknown one raises an error with the nearest name.
     """
 
     def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
@@ -70,7 +70,7 @@ def takes(
 
 
 def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
-    """The same function; an unknown keyword raises UsageError with the nearest name."""
+    """The same function; an unknown keyword raises UnknownOptionError with the nearest name."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -82,10 +82,10 @@ def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def refuse_unknown(function: str, keywords: Collection[str], known: Collection[str]) -> None:
-    """Raise UsageError for the first keyword that the function does not have, with the verb or the name that is meant."""
+    """Raise UnknownOptionError for the first keyword that the function does not have, with the verb or the name that is meant."""
     for keyword in keywords:
         if keyword not in known:
-            raise UsageError(f"{function} has no option {keyword!r}{_remedy(keyword, known)}")
+            raise UnknownOptionError(f"{function} has no option {keyword!r}{_remedy(keyword, known)}")
 
 
 def _remedy(keyword: str, known: Collection[str]) -> str:

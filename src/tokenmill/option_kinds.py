@@ -6,8 +6,10 @@ import difflib
 import operator
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 from tokenmill.formatting import size_in_bytes
 
@@ -22,6 +24,7 @@ class Kind:
     """The values an option takes. None is not among them: it is allowed by `| None` in the type."""
 
     written_as: Literal["text", "number", "other"] = "other"  # in a recipe, where text may need quotes
+    types: ClassVar[tuple[type, ...]] = (object,)  # a refused value of another type is a TypeError too
 
     def check(self, value: Any) -> Any:
         """The value in the form the library uses; raises Refused."""
@@ -43,15 +46,18 @@ class Kind:
 
 @dataclass(eq=False, repr=False)
 class Whole(Kind):
-    """A whole number in a range, of Python's type or numpy's."""
+    """A whole number in a range, of Python's type or numpy's; an amount may be written as 1e6, which is a float."""
 
     low: int
     high: int
+    is_amount: bool = False
     written_as = "number"
+    types = (Integral,)
 
     def check(self, value: Any) -> int:
         try:
-            number = operator.index(value)
+            is_float = self.is_amount and isinstance(value, float) and value.is_integer()
+            number = int(value) if is_float else operator.index(value)
         except TypeError:
             number = self.low - 1
         if isinstance(value, bool) or not self.low <= number <= self.high:
@@ -59,10 +65,12 @@ class Whole(Kind):
         return number
 
     def parse(self, text: str) -> int:
-        try:
+        with suppress(ValueError):
             return int(text)
-        except ValueError:
-            raise Refused("is not a whole number") from None
+        with suppress(ValueError):
+            if self.is_amount and (number := float(text)).is_integer():
+                return int(number)
+        raise Refused("is not a whole number")
 
     def schema(self) -> Schema:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
@@ -80,6 +88,7 @@ class Number(Kind):
     high: float
     above: bool = False
     written_as = "number"
+    types = (Real,)
 
     def check(self, value: Any) -> float:
         try:
@@ -109,6 +118,7 @@ class Flag(Kind):
     """True or False."""
 
     label = "true or false"
+    types = (bool,)
 
     def check(self, value: Any) -> bool:
         if type(value).__name__ not in ("bool", "bool_"):  # Python's or numpy's
@@ -126,6 +136,7 @@ class Text(Kind):
     escapes: bool = False
     written_as = "text"
     label = "text"
+    types = (str,)
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, str) or not value:
@@ -150,13 +161,16 @@ class Place(Text):
 
 @dataclass(eq=False, repr=False)
 class OneOf(Kind):
-    """One of several words; with `functions`, or any function."""
+    """One of several words; with `functions`, or any function, True or False."""
 
     words: tuple[str, ...]
     functions: bool = False
     written_as = "text"
+    types: ClassVar[tuple[type, ...]] = (str,)
 
     def check(self, value: Any) -> Any:
+        if self.functions and isinstance(value, bool):
+            return "auto" if value else "quiet"
         if self.functions and callable(value):
             return value
         if not isinstance(value, str) or value not in self.words:
@@ -166,7 +180,7 @@ class OneOf(Kind):
         return value
 
     def schema(self) -> Schema:
-        return {"enum": list(self.words)}
+        return {"enum": [*self.words, *((True, False) if self.functions else ())]}
 
     @property
     def label(self) -> str:
@@ -176,6 +190,8 @@ class OneOf(Kind):
 
 class DTypeName(OneOf):
     """A dtype by name, or as an object of numpy or torch; always a name after the check."""
+
+    types = (object,)
 
     def check(self, value: Any) -> Any:
         name = getattr(value, "__name__", None) or getattr(value, "name", None)
@@ -189,6 +205,7 @@ class Many(Kind):
     """A list of one kind, with commas between the items on a command line; a tuple after the check."""
 
     item: Kind
+    types = (str, Iterable)
 
     def check(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
@@ -252,6 +269,7 @@ class Size(Kind):
 
     low: int = 1
     label = "size, such as 64MB"
+    types = (str, Real)
 
     def check(self, value: Any) -> Any:
         try:
@@ -273,6 +291,7 @@ class Token(Kind):
 
     written_as = "text"
     label = "token, id, auto or none"
+    types = (str, Real)
 
     def check(self, value: Any) -> str | int:
         if isinstance(value, str) and value:

@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import UsageError, WrongTypeError
 from tokenmill.option_kinds import Flag, Kind, OneOf, Refused, Schema, SomeOf, Text, Whole
 
 
@@ -89,7 +89,8 @@ def _checked(name: str, kind: Kind, value: Any) -> Any:
     try:
         return kind.check(value)
     except Refused as refused:
-        raise UsageError(f"{name}={value!r} {refused}") from None
+        is_of_type = isinstance(value, kind.types) and not isinstance(value, bool)
+        raise (UsageError if is_of_type else WrongTypeError)(f"{name}={value!r} {refused}") from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ LEAST_MEMORY = 336 << 20  # bytes: of the calling process (80 MiB) and one worke
 
 Path: TypeAlias = Annotated[str | os.PathLike[str], Place()]
 TokenName: TypeAlias = Annotated[str | int, Token()]
-Count: TypeAlias = Annotated[int, Whole(1, 2**62)]
+Count: TypeAlias = Annotated[int, Whole(1, 2**62, is_amount=True)]
 Positions: TypeAlias = Annotated[int, Whole(1, LONGEST)]
 Rows: TypeAlias = Annotated[int, Whole(1, MANY)]
 
@@ -169,8 +169,8 @@ class RunOptions(Options):
         False
     )
     progress: Annotated[
-        Literal["auto", "bar", "plain", "quiet", "verbose"] | Callable[[Any], None] | None,
-        Help("what is shown while a build runs", "auto"),
+        Literal["auto", "bar", "plain", "quiet", "verbose"] | bool | Callable[[Any], None] | None,
+        Help("what is shown while a build runs; False is quiet", "auto"),
     ] = None
 
 

@@ -59,7 +59,7 @@ def test_errors_have_exit_codes(store, tmp_path, capsys):
     for flag, value in (("--strategy", "concat"), ("--rows-per-file", "5"), ("--dtype", "int64")):
         assert main(["export", str(store.path), str(tmp_path / "out"), "--format", "hf", flag, value]) == 2
         assert f"{flag} ({flag[2:].replace('-', '_')}=...) is for rows: give --seq-len" in capsys.readouterr().err
-    assert main(["import", str(tmp_path / "missing"), str(tmp_path / "store")]) == 1
+    assert main(["import", str(tmp_path / "missing"), str(tmp_path / "store")]) == 2
     assert "no such file" in capsys.readouterr().err
 
 

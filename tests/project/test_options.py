@@ -23,7 +23,21 @@ from tokenmill.encoding.definition import SPECIALS
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.errors import UsageError
 from tokenmill.option_calls import VERBS as TAKEN
-from tokenmill.option_kinds import Device, Flag, Kind, Number, OneOf, Size, SomeOf, Text, Texts, Token, Whole, Wholes
+from tokenmill.option_kinds import (
+    Device,
+    DTypeName,
+    Flag,
+    Kind,
+    Number,
+    OneOf,
+    Size,
+    SomeOf,
+    Text,
+    Texts,
+    Token,
+    Whole,
+    Wholes,
+)
 from tokenmill.option_types import Option, declared, option_name
 from tokenmill.reading import FORMATS
 from tokenmill.recipes.keys import SECTIONS, SourceKeys
@@ -62,6 +76,17 @@ def wrong_values(kind: Kind) -> list[object]:
         return same_for_all[type(kind)]
     assert isinstance(kind, OneOf | Text), kind
     return ["nonsense", 3] if isinstance(kind, OneOf) else ["", 3, True]
+
+
+def is_of_wrong_type(kind: Kind, value: object) -> bool:
+    """Whether a value that a kind refuses is of a type that it never takes. Of what is in a list, nothing is said."""
+    if isinstance(value, bool) or isinstance(kind, Flag):
+        return True
+    if isinstance(kind, Whole):
+        return not isinstance(value, int)
+    if isinstance(kind, Number | Size):
+        return isinstance(value, str) and isinstance(kind, Number)
+    return value == 3 and not isinstance(kind, DTypeName)
 
 
 # Declarations
@@ -138,6 +163,7 @@ def test_a_name_that_does_not_exist_is_answered_with_the_nearest(call, says):
     with pytest.raises(UsageError) as caught:
         call()
     assert says in str(caught.value)
+    assert isinstance(caught.value, TypeError) == (" has no option " in str(caught.value))
 
 
 def test_missing_and_doubled_arguments_name_the_verb():
@@ -159,6 +185,7 @@ def test_every_verb_refuses_a_wrong_value_by_name(tmp_path, verb, name):
         with pytest.raises(UsageError) as caught:
             function(tmp_path / "nowhere", *arguments, **{name: value})
         assert str(caught.value).startswith(f"{name}={value!r} "), value
+        assert isinstance(caught.value, TypeError) == is_of_wrong_type(option.kind, value), value
 
 
 SNIPPET = """\

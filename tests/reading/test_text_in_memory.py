@@ -229,7 +229,7 @@ def test_a_list_of_paths_is_files(built, jsonl, monkeypatch):
     assert built([path]) == built((path.name,)) == (["from a file"], [])
     with (
         pytest.warns(UserWarning, match="read as 2 paths"),
-        pytest.raises(tm.errors.UsageError, match=r"no such file.*b"),
+        pytest.raises(tm.errors.MissingInputError, match=r"no such file.*b"),
     ):
         tm.build([path.name, "data/b.jsonl"], "bytes")
     with pytest.warns(UserWarning, match="read as 1 path"):
@@ -246,7 +246,7 @@ def test_a_list_of_paths_is_files(built, jsonl, monkeypatch):
 def test_tuples_are_inputs_wherever_they_are(jsonl):
     path = jsonl(["a"])
     assert tm.read((path, str(path.parent))).inputs == tm.read(path, str(path.parent)).inputs
-    with pytest.raises(tm.errors.UsageError, match="no such file or folder: hello"):
+    with pytest.raises(tm.errors.MissingInputError, match="no such file or folder: hello"):
         tm.read(("hello", "world"))
 
 

@@ -217,13 +217,13 @@ def test_a_tokenizer_that_lies_in_the_wrong_folder_is_not_guessed(folder, tokeni
     recipe = tm.recipe(folder / "recipe.yaml", set={"tokenizer": "tok.json"})
     with pytest.raises(UsageError, match=r"tokenizer: tok.json is in the current folder.*write elsewhere/tok.json"):
         recipe.stores()
-    with pytest.raises(UsageError, match=r"tokenizer: .*/gone/tok.json does not exist"):
+    with pytest.raises(tm.errors.MissingTokenizerError, match=r"tokenizer: .*/gone/tok.json does not exist"):
         tm.recipe(folder / "recipe.yaml", set={"tokenizer": "gone/tok.json"}).stores()
 
 
 def test_every_source_is_found_before_one_is_built(folder):
     recipe = tm.recipe(folder / "recipe.yaml", set={"sources.code.path": "data/cod/*.jsonl"})
-    with pytest.raises(UsageError, match=r"sources.code: no file matches '.*/data/cod/\*.jsonl'"):
+    with pytest.raises(tm.errors.MissingInputError, match=r"sources.code: no file matches '.*/data/cod/\*.jsonl'"):
         recipe.stores()
     assert not (folder / "stores").exists()
 
@@ -512,7 +512,7 @@ def test_an_anchor_serves_two_places_and_set_changes_one(tmp_path):
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot read the recipe .*gone.yaml: No such file"):
+    with pytest.raises(tm.errors.MissingInputError, match=r"cannot read the recipe .*gone.yaml: No such file"):
         tm.recipe(tmp_path / "gone.yaml")
     (tmp_path / "bin.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"bin.yaml is not UTF-8 text \(byte 0\)"):

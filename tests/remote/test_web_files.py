@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import tokenmill as tm
-from tokenmill.errors import InputError, UnreachableError, UsageError
+from tokenmill.errors import InputError, MissingInputError, UnreachableError
 from tokenmill.io import object_store
 from tokenmill.reading.raw_rows import raw_row
 
@@ -133,7 +133,7 @@ def test_the_time_and_not_their_number_ends_retries(web, corpus, monkeypatch):
 
 
 def test_a_file_that_is_not_there(web):
-    with pytest.raises(UsageError, match=r"no such file: http://127\.0\.0\.1:\d+/other\.jsonl"):
+    with pytest.raises(MissingInputError, match=r"no such file: http://127\.0\.0\.1:\d+/other\.jsonl"):
         tm.read(f"{web.url}/other.jsonl")
 
 

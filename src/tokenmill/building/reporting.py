@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Any
 
 from tokenmill import events
 from tokenmill.building.progress import FINAL, Aggregator
@@ -54,7 +55,7 @@ LEVELS: dict[type[Event], int] = {
 }
 
 
-def listener_for(progress: str | Listener | None) -> Listener:
+def listener_for(progress: Any) -> Listener:
     """What `progress=` asks for: a callback, or the terminal in one of its modes; and the logger `tokenmill` in any case."""
     if isinstance(progress, str) and progress not in MODES:
         raise UsageError(f"progress={progress!r} is not one of {', '.join(MODES)}, or a function")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
-from tokenmill.errors import InputError, StoreError, UsageError
+from tokenmill.errors import InputError, MissingInputError, StoreError, UsageError
 from tokenmill.reading import Source, read
 from tokenmill.reading.hub_names import Pin, pinned_input
 from tokenmill.reading.raw_rows import RawRow, raw_row
@@ -48,7 +48,7 @@ def source_row(store: Store, file: str, row: int) -> RawRow:
     options = _text_options(store._manifest)
     try:
         listed = read(file, format=options["format"]).files
-    except UsageError as error:
+    except (MissingInputError, UsageError) as error:
         raise InputError(f"{file} is gone, and the text of its rows with it") from error
     source = Source(files=listed, inputs=(file,), **options)
     for each in listed:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from tokenmill.encoding.hf_tokenizers import HfTokenizer
 from tokenmill.encoding.tokenizer_json import BYTE_TOKENS, byte_level_bytes, steps, steps_before_model, tokens_of
-from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.errors import TokenizerError, UsageError, WrongTypeError
 
 Ids = Sequence[int] | npt.NDArray[np.integer]
 
@@ -94,7 +94,7 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
     Raises UsageError unless all of them are integers from 0 to size - 1.
     """
     if not hasattr(ids, "__len__"):
-        raise UsageError(f"ids must be a list or array of integers, not {type(ids).__name__}")
+        raise WrongTypeError(f"ids must be a list or array of integers, not {type(ids).__name__}")
     first, last, _ = slice(start, stop).indices(len(ids))
     try:
         part = np.asarray(ids[first:last])
@@ -109,7 +109,7 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
     # Find the first that is no id. If all are: there are none of them, or numpy was given objects.
     for position, value in enumerate(ids[first:last], first):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise UsageError(f"ids[{position}] is {value!r}, not a token id: ids must be integers")
+            raise WrongTypeError(f"ids[{position}] is {value!r}, not a token id: ids must be integers")
         if not 0 <= value < size:
             raise UsageError(
                 f"ids[{position}] is {value}, outside the vocabulary of {size}; do the ids come from another tokenizer?"

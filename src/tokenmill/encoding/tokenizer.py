@@ -16,7 +16,7 @@ from tokenmill.encoding.engines import engine_traits, engine_version, make_refer
 from tokenmill.encoding.engines.base import EngineTraits, ReferenceEngine
 from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, known_engine
 from tokenmill.encoding.tokenizer_json import tokens_of
-from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.errors import TokenizerError, UsageError, WrongTypeError
 from tokenmill.formatting import first_names
 from tokenmill.option_types import option_name
 
@@ -227,7 +227,7 @@ class Tokenizer:
         if wanted is None or wanted == "none":
             return None
         if isinstance(wanted, bool):
-            raise UsageError(f"{which}={wanted} is not a token, an id, 'auto' or 'none'")
+            raise WrongTypeError(f"{which}={wanted} is not a token, an id, 'auto' or 'none'")
         if isinstance(wanted, int) or (wanted.isascii() and wanted.isdigit()):
             if not 0 <= int(wanted) < self.vocab_size:
                 raise UsageError(f"{which}={wanted} is outside the vocabulary: 0 to {self.vocab_size - 1}")

@@ -17,7 +17,7 @@ from tokenmill.callers import warn
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import InputError, MismatchError, TokenmillError, UsageError
+from tokenmill.errors import InputError, MismatchError, MissingInputError, TokenmillError, UsageError
 from tokenmill.exchange.amount_done import AmountDone, Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
 from tokenmill.exchange.imported_shards import Audit, ImportedShards
@@ -143,6 +143,8 @@ class _Plan:
         self.key = digest(canonical([self.format.name, stats, options, self.exported.get("store")]))
 
     def _format(self) -> ExchangeFormat:
+        if not self.path.exists() and not self.path.with_name(f"{self.path.name}.idx").exists():
+            raise MissingInputError(f"{self.path}: no such file or folder")
         if self.arguments.format != "auto":
             return FORMATS[self.arguments.format]
         known = FORMATS.get(str(self.exported.get("format")))

@@ -37,8 +37,6 @@ FORMATS: dict[str, ExchangeFormat] = {format.name: format() for format in _ALL}
 
 def recognize(path: Path) -> ExchangeFormat:
     """The format of a source. Raises InputError if it is none of those that can be read."""
-    if not path.exists() and not path.with_name(path.name + ".idx").exists():
-        raise InputError(f"{path}: no such file or folder")
     for format in FORMATS.values():
         if format.recognizes(path):
             return format

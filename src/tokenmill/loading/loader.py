@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, islice
 from math import lcm
+from numbers import Integral
 from typing import Any, Never
 
 import numpy as np
@@ -169,7 +170,10 @@ class Loader:
 
     def batch(self, step: int) -> Any:
         """This rank's part of global batch `step`, from 0 at the start of the run. Does not change the loader's position."""
-        step = whole_number("step", step, 0, 2**62 // self.global_batch_size)
+        last = 2**62 // self.global_batch_size
+        if isinstance(step, Integral) and not 0 <= step <= last:
+            raise IndexError(f"step {step} is not from 0 to {last}")
+        step = whole_number("step", step, 0, last)
         self._check_rank()
         size = self.global_batch_size
         if self.epochs is None:

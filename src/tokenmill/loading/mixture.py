@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.display import one_line
-from tokenmill.errors import UsageError
+from tokenmill.errors import UsageError, WrongTypeError
 from tokenmill.formatting import some
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
@@ -57,15 +57,18 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
 def _checked_sources(sources: Any, *, staged: bool) -> tuple[dict[str, View], dict[str, Any]]:
     """The views and their weights by name; the weights are None if they are given in stages."""
     if not isinstance(sources, Mapping) or not sources:
-        raise UsageError("mix needs named sources: {'web': (view, 0.7), 'code': (view, 0.3)}")
+        kind = UsageError if isinstance(sources, Mapping) else WrongTypeError
+        raise kind("mix needs named sources: {'web': (view, 0.7), 'code': (view, 0.3)}")
     views: dict[str, View] = {}
     weights: dict[str, Any] = {}
     for name, source in sources.items():
         if not isinstance(name, str):
-            raise UsageError(f"{name!r} is not the name of a source: names are strings")
+            raise WrongTypeError(f"{name!r} is not the name of a source: names are strings")
         view, weight = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
         if not isinstance(view, View):
-            raise UsageError(f"{name}: a source of a mixture is a view (tm.pack) or (view, weight), not {source!r:.60}")
+            raise WrongTypeError(
+                f"{name}: a source of a mixture is a view (tm.pack) or (view, weight), not {source!r:.60}"
+            )
         if (weight is None) != staged:
             raise UsageError(f"{name}: give weights either beside the views, as (view, 0.7), or in stages")
         views[name], weights[name] = view, weight
@@ -74,7 +77,7 @@ def _checked_sources(sources: Any, *, staged: bool) -> tuple[dict[str, View], di
 
 def _checked_stages(stages: Any, views: dict[str, View]) -> list[Stage]:
     if not isinstance(stages, Sequence) or isinstance(stages, str):
-        raise UsageError(f"stages={stages!r:.60} is not a list of (rows, weights)")
+        raise WrongTypeError(f"stages={stages!r:.60} is not a list of (rows, weights)")
     checked: list[Stage] = []
     for number, stage in enumerate(stages):
         where = f"stages[{number}]"

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenmill.callers import warn_of_shifting_twice
 from tokenmill.display import html_table, one_line, shown
-from tokenmill.errors import UsageError
+from tokenmill.errors import WrongTypeError
 from tokenmill.formatting import some
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
@@ -152,7 +152,7 @@ class View:
         `tm.pack` without `split` leaves out, too.
         """
         if unnamed:
-            raise UsageError(f"split takes named shares, not {unnamed[0]!r}: view.split(train=0.9, eval=0.1)")
+            raise WrongTypeError(f"split takes named shares, not {unnamed[0]!r}: view.split(train=0.9, eval=0.1)")
         SplitOptions(by=by, seed=seed)  # checks them
         before = tuple(each for each in self._splits if by == "document" or each.name)
         if by == "document":
@@ -174,7 +174,7 @@ class View:
         # The second test is for numbers that are too large for numpy.
         whole = index.dtype.kind in "iu" or all(type(value) is int for value in index.flat)
         if index.ndim != 1 or not whole:
-            raise UsageError(
+            raise WrongTypeError(
                 f"row numbers must be a list of whole numbers, not {type(indices).__name__} {indices!r:.60}"
             )
         count = len(self)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.errors import InputError, UnreachableError, UsageError
+from tokenmill.errors import InputError, MissingInputError, UnreachableError, UsageError
 from tokenmill.io.object_store import Object, check_url, is_bucket_url, is_url
 from tokenmill.io.object_store import listing as list_objects
 from tokenmill.io.object_store import read as read_object
@@ -107,7 +107,7 @@ def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterat
     elif glob.has_magic(item):
         yield from _matching(item, format, listing)
     else:
-        raise UsageError(f"no such file or folder: {item}{unknown_name(item)}")
+        raise MissingInputError(f"no such file or folder: {item}{unknown_name(item)}")
 
 
 def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFile]:
@@ -150,7 +150,7 @@ def _matching(pattern: str, format: str, listing: Listing) -> Iterator[SourceFil
             folders.append(path.rstrip("/"))
     listing.ignored += [Ignored(path, "a folder that a glob matched") for path in folders if path not in parents]
     if not parents:
-        raise UsageError(f"no file matches {pattern!r} (quote globs, and check the current folder)")
+        raise MissingInputError(f"no file matches {pattern!r} (quote globs, and check the current folder)")
 
 
 def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]:
@@ -163,7 +163,7 @@ def _behind_url(url: str, format: str, listing: Listing) -> Iterator[SourceFile]
             return
         except FileNotFoundError:
             if not is_bucket_url(url):
-                raise UsageError(f"no such file: {url}") from None
+                raise MissingInputError(f"no such file: {url}") from None
         except PermissionError as error:
             raise UsageError(f"{url}: {error.strerror}") from None
     elif pattern is None and not is_bucket_url(url):
@@ -179,7 +179,8 @@ def _on_hub(item: str, found: HubInput, format: str, listing: Listing) -> Iterat
     except (UsageError, UnreachableError) as error:
         if not is_guess:
             raise
-        raise type(error)(f"{error}. There is no file or folder {item} here either") from None
+        kind = MissingInputError if isinstance(error, UsageError) else UnreachableError
+        raise kind(f"{error}. There is no file or folder {item} here either") from None
     listing.hub_inputs.append(found)
     listing.pins.append(pinned)
     count = 0
@@ -214,7 +215,7 @@ def _listed_objects(url: str, pattern: str | None, format: str, listing: Listing
         expression = re.compile(glob_expression(pattern))
         objects = [each for each in objects if expression.fullmatch(each.url) or each.url.startswith(inside)]
     if not objects:
-        raise UsageError(
+        raise MissingInputError(
             f"no object {'matches' if pattern else 'at or below'} {url}; check the name of the bucket and the path"
         )
     for each in objects:
@@ -252,7 +253,8 @@ def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[S
     try:
         lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the list of files {path}: {error}") from error
+        kind = MissingInputError if isinstance(error, FileNotFoundError) else UsageError
+        raise kind(f"cannot read the list of files {path}: {error}") from error
     for line in lines:
         if line.strip():
             yield from files_of(line.strip(), format, listing, depth + 1)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenmill.errors import InputError, UnreachableError, UsageError
+from tokenmill.errors import InputError, MissingInputError, UnreachableError, UsageError
 from tokenmill.formatting import first_names
 from tokenmill.io.atomic import digest
 from tokenmill.option_types import option_name
@@ -169,7 +169,7 @@ class _Repository:
             write_cached(where, saved)
         files = [HubFile(*saved["file"])] if saved["file"] is not None else self.below(path, recursive=True)
         if not files:
-            raise UsageError(f"{self.name} has no file or folder {path} at commit {self.commit[:7]}")
+            raise MissingInputError(f"{self.name} has no file or folder {path} at commit {self.commit[:7]}")
         return _checked(self.name, files)
 
     def matching(self, pattern: str) -> list[HubFile]:
@@ -182,7 +182,7 @@ class _Repository:
         files = self.below(fixed, recursive="/" in rest or "**" in rest)
         found = [file for file in files if expression.fullmatch(file.path)]
         if not found:
-            raise UsageError(f"{self.name} has no file that matches {pattern} at commit {self.commit[:7]}")
+            raise MissingInputError(f"{self.name} has no file that matches {pattern} at commit {self.commit[:7]}")
         return found
 
     def configs(self) -> dict[str, _Config]:

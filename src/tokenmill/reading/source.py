@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tokenmill.callers import warn
-from tokenmill.errors import UsageError
+from tokenmill.errors import UsageError, WrongTypeError
 from tokenmill.formatting import first_names, in_words, some
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
@@ -221,12 +221,12 @@ def _is_path(item: Any, template: str | None) -> bool:
 
 def _streams(item: Any) -> Iterator[Stream]:
     if isinstance(item, Source):
-        raise UsageError("read() takes paths and data, not a Source")
+        raise WrongTypeError("read() takes paths and data, not a Source")
     kind = type(item).__module__.partition(".")[0]
     if isinstance(item, (str, os.PathLike)):
         yield Stream(STDIN, sys.stdin.buffer)
     elif callable(getattr(item, "read", None)):
-        raise UsageError(
+        raise WrongTypeError(
             f"an open file is not read: pass its path ({getattr(item, 'name', item)}); '-' is standard input"
         )
     elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
@@ -237,11 +237,11 @@ def _streams(item: Any) -> Iterator[Stream]:
     elif is_dataset(item):
         yield Stream("<dataset>", item)
     elif isinstance(item, (set, frozenset)):
-        raise UsageError("a set has no order: pass sorted(texts); for files pass tm.read(*paths)")
+        raise WrongTypeError("a set has no order: pass sorted(texts); for files pass tm.read(*paths)")
     elif isinstance(item, Iterable) and not isinstance(item, (bytes, dict)):
         yield Stream("<iterable>", item)
     else:
-        raise UsageError(
+        raise WrongTypeError(
             f"cannot read a {type(item).__name__}: pass paths, an Arrow table, a dataset or an iterable of strings"
         )
 

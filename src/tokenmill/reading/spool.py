@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import xxhash
 
-from tokenmill.errors import InputError, UsageError
+from tokenmill.errors import InputError, UsageError, WrongTypeError
 from tokenmill.events import Listener, SavingStream
 from tokenmill.io import disk
 from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
@@ -248,7 +248,7 @@ def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> It
         first = first or next((item for item in batch if item is not None), None)
         if first is not None and not isinstance(first, str):
             row = "(row['text'] for row in rows), an Arrow table or a dataset"
-            raise UsageError(
+            raise WrongTypeError(
                 f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
                 f" pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else row}"
             )

@@ -14,7 +14,7 @@ from tokenmill.building.api import build
 from tokenmill.display import one_line, shown
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.resolve import BUILT_IN
-from tokenmill.errors import TokenmillError, UsageError
+from tokenmill.errors import MissingTokenizerError, TokenmillError, UsageError, WrongTypeError
 from tokenmill.io.object_store import is_url
 from tokenmill.loading import Loader, Mixture, load, mix
 from tokenmill.option_calls import refuse_unknown, suggests
@@ -58,7 +58,7 @@ def recipe(
         values, name = from_file(recipe), recipe
         folder = Path(recipe).absolute().parent
     else:
-        raise UsageError(f"a recipe must be the path of a YAML file or a dict, not {type(recipe).__name__}")
+        raise WrongTypeError(f"a recipe must be the path of a YAML file or a dict, not {type(recipe).__name__}")
     return Recipe(check_recipe(with_set(values, set)), folder, name)
 
 
@@ -192,7 +192,7 @@ class Recipe:
                 f" folder of the recipe, {self.folder}; write {os.path.relpath(here, self.folder)}"
             )
         if hub_name(name) is None:
-            raise UsageError(f"{self.config.places['tokenizer']}: tokenizer: {path} does not exist")
+            raise MissingTokenizerError(f"{self.config.places['tokenizer']}: tokenizer: {path} does not exist")
         return name
 
     @property

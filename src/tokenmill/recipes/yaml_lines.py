@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import MissingInputError, UsageError, WrongTypeError
 from tokenmill.option_kinds import Kind, Refused, Whole
 
 _TAG = "tag:yaml.org,2002:"
@@ -84,7 +84,8 @@ def from_file(path: str | os.PathLike[str]) -> YamlValue:
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"cannot read the recipe {name}: {error.strerror}") from error
+        kind = MissingInputError if isinstance(error, FileNotFoundError) else UsageError
+        raise kind(f"cannot read the recipe {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start}); a recipe is YAML") from error
     return _read(text, name, lines=True)
@@ -107,7 +108,9 @@ def from_python(value: Any, where: str, depth: int = 0) -> YamlValue:
         return YamlValue(value, where)
     if isinstance(value, Real):  # numpy's numbers too
         return YamlValue(int(value) if isinstance(value, Integral) else float(value), where)
-    raise UsageError(f"{where}: a recipe cannot hold a {type(value).__name__}, only text, numbers, lists and mappings")
+    raise WrongTypeError(
+        f"{where}: a recipe cannot hold a {type(value).__name__}, only text, numbers, lists and mappings"
+    )
 
 
 def with_set(recipe: YamlValue, changes: Mapping[str, Any] | Iterable[str] | None) -> YamlValue:

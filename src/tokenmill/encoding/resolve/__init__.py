@@ -21,7 +21,7 @@ from tokenmill.encoding.resolve.folder import from_file, from_folder
 from tokenmill.encoding.resolve.hub import fetch, hub_name
 from tokenmill.encoding.resolve.objects import TokenizerFiles, from_object
 from tokenmill.encoding.tokenizer_json import effective
-from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.errors import MissingTokenizerError, TokenizerError, UsageError
 
 __all__ = ["BUILT_IN", "DEMO_FOLDER", "TokenizerFiles", "define", "find"]
 
@@ -50,7 +50,7 @@ def find(spec: Any) -> TokenizerFiles:
         return from_file(name, path)
     hub = hub_name(name)
     if hub is None or isinstance(spec, os.PathLike):
-        raise TokenizerError(
+        raise MissingTokenizerError(
             f"no tokenizer at {name}: give a tokenizer.json, a folder that holds one, a SentencePiece .model, a .tiktoken"
             " file, a name on the Hugging Face Hub (gpt2, org/model@revision), tiktoken:ENCODING, bytes or demo"
         )

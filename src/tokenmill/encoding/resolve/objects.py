@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tokenmill.encoding.conversion.tiktoken_bpe import from_encoding
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.hf_tokenizers import object_json
-from tokenmill.errors import TokenizerError, UsageError
+from tokenmill.errors import TokenizerError, WrongTypeError
 
 CONFIG = "tokenizer_config.json"
 ENDS = ("eos", "bos")
@@ -55,7 +55,7 @@ def from_object(spec: Any) -> TokenizerFiles:
         return TokenizerFiles(f"<{kind}>", "sentencepiece", {"tokenizer.model": spec.serialized_model_proto()})
     if _is_a(spec, "transformers", "PreTrainedTokenizerBase"):
         return from_transformers(spec, spec.name_or_path or f"<{kind}>")
-    raise UsageError(
+    raise WrongTypeError(
         f"tokenmill cannot use a {kind} as a tokenizer: give a path, a name, or an object of tokenizers, transformers,"
         " tiktoken or sentencepiece"
     )
