@@ -84,7 +84,7 @@ def parse_size(size: str | int, option: str) -> int:
 def size_in_bytes(size: str | int) -> int:
     """The same; raises ValueError with the rest of the sentence "option=value ...".
 
-    A small number typed without a unit is refused: who types 100 does not mean bytes.
+    A small number without a unit is refused: a bare 100 is rarely bytes.
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size

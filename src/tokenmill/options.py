@@ -294,7 +294,7 @@ class ExportOptions(Options):
         Count | None, Help("documents: tokens per file, at least; in whole shards", "as usual for the format", "N")
     ] = None
     rows_per_file: Annotated[Rows | None, Help("rows: rows per file", "as usual for the format", "N")] = None
-    max_chunks: Annotated[Rows | None, Help("rows: at most so many files", metavar="N")] = None
+    max_chunks: Annotated[Rows | None, Help("rows: maximum number of files", metavar="N")] = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,7 +303,7 @@ class ExportArguments(ExportOptions, RowOptions, LayoutOptions):
 
     path: Annotated[Path, Help("folder of the export", metavar="DIR")]
     _: KW_ONLY
-    seq_len: Annotated[Positions | None, Help("rows of so many positions instead of documents", metavar="L")] = None
+    seq_len: Annotated[Positions | None, Help("write packed rows of this length instead of documents", metavar="L")] = None
     fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(OneOf(get_args(Field)))], Help("arrays of a row")] = (
         "input_ids",
     )

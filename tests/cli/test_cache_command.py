@@ -88,7 +88,7 @@ def test_prune_in_a_dry_run_lists_what_would_go(cache, capsys):
 def test_the_beginning_of_a_name_is_enough(cache, capsys):
     shared = cache.old.partition("-")[0]  # of the tokenizer and the options
     assert main(["cache", "remove", shared]) == 2
-    assert f"{shared} may be any of {cache.new}, {cache.old}; give more of the name" in capsys.readouterr().err
+    assert f"{shared} is ambiguous: {cache.new}, {cache.old}; type more of the name" in capsys.readouterr().err
     for name in ("gone", ""):
         assert main(["cache", "remove", name]) == 3
     assert run(capsys, "verify", cache.new[:-1])[0]["stores"] == {cache.new: []}

@@ -66,7 +66,7 @@ def _remaining(store: str, folder: Path, damages: list[Any]) -> list[Any]:
         from tokenmill.store.bucket import StoreBucket
 
         StoreBucket(store, folder).discard_receipts({each.shard for each in damages if each.shard is not None})
-        print("the receipts of damaged shards were removed; run the build of the store again, which makes them anew")
+        print("the receipts of damaged shards were removed; rerun the build of the store to recreate them")
         return damages
     from tokenmill.building.repair import repair
     from tokenmill.store.integrity import verify_store

@@ -63,7 +63,7 @@ class UnpackedBytes:
     def __init__(self, path: Path, codec: str, size: int) -> None:
         self._path, self._size, self._at = path, size, 0
         if not 0 <= size < LARGEST:
-            raise InputError(f"{path}: its index says that it has {size:,} bytes, which no such file has")
+            raise InputError(f"{path}: its index says that it has {size:,} bytes, an impossible size")
         try:
             self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), codec)
         except OSError as error:

@@ -110,7 +110,7 @@ def _blaming(path: Path) -> Iterator[None]:
         raise
     except _CONSEQUENCES as error:
         why = f"{type(error).__name__}: {str(error)[:200]}"
-        raise InputError(f"{path}: it is damaged, or not what it says ({why})") from error
+        raise InputError(f"{path}: corrupt or in another format ({why})") from error
 
 
 class _Plan:
@@ -165,7 +165,7 @@ class _Plan:
             and all(is_count(number) for part in facts["splits"].values() for number in part.values())
         )
         if not is_right:
-            raise InputError(f"{self.path}: what the export says about its store is not true; export it again")
+            raise InputError(f"{self.path}: the metadata of the export is inconsistent; export it again")
         if any("rows" in part for part in facts["splits"].values()):
             documents = "each becomes a document" if self.format.keeps_borders else "documents end at eos"
             padding = f"padding becomes tokens unless there is an {MASK}"

@@ -370,11 +370,11 @@ def _explained(url: str) -> Iterator[None]:
 def _reason(text: str, status: re.Match[str] | None) -> str:
     lower = text.lower().replace("retry_timeout", "")  # which every error quotes
     if status is not None:
-        return f"the server answered {status[1]}{f' {status[2]}' if status[2] else ''}, also when asked again"
+        return f"the server still answered {status[1]}{f' {status[2]}' if status[2] else ''} after retries"
     if "credential" in lower or "169.254.169.254" in lower or "metadata" in lower:
         return "no credentials were found in the environment, in the files of the provider's tools or on this machine"
     if "range" in lower and ("support" in lower or "requested" in lower):
-        return "the server cannot send parts of a file; download the file first"
+        return "the server does not support range requests; download the file first"
     for words, meaning in (
         (("redirect",), "the server redirects the request in a circle; check the URL"),
         (("refused",), "the connection was refused"),

@@ -206,9 +206,8 @@ def _get_range(
             _utilities().hf_raise_for_status(response)
         sent = int(response.headers.get("Content-Length", -1))
         if response.status_code == 200 and stop is not None and sent > 4 * max(stop, 1 << 20):
-            raise OSError(
-                errno.EOPNOTSUPP, f"the server cannot send parts of a file; do without {option_name('streaming', True)}"
-            )
+            why = f"the server does not support range requests; drop {option_name('streaming', True)}"
+            raise OSError(errno.EOPNOTSUPP, why)
         data: bytes = response.read()
         if response.status_code == 200:
             data = data[start:stop]

@@ -87,7 +87,7 @@ def read(
                 reasons = by_reason(listing.ignored[ignored_before:])
                 raise UsageError(
                     f"no file to read in {spellings[-1]}{f' (ignored: {in_words(reasons)})' if reasons else ''};"
-                    f" {option_name('format')} takes any file for data"
+                    f" pass {option_name('format')} to ignore suffixes"
                 )
         else:
             for stream in _streams(item):

@@ -86,7 +86,7 @@ def _unfinished(run: Run, now: float, *, is_alive: bool | None) -> tuple[str, st
     if is_alive is False:
         return (
             "stopped",
-            "The process that built this store has ended without a word: it was killed, or the machine stopped."
+            "The process that built this store exited unexpectedly: it was killed, or the machine stopped."
             " Finished shards are kept: run the same build to resume.",
         )
     if silent > SILENT_SECONDS and is_alive is None:

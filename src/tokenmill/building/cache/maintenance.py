@@ -176,7 +176,7 @@ def _choose(root: Path, stores: list[CachedStore], names: list[str]) -> list[Cac
         if not same:
             raise MissingStoreError(f"{name} is not in the cache {root}; see: tokenmill cache list")
         if len(same) > 1:
-            raise UsageError(f"{name} may be any of {first_names(store.name for store in same)}; give more of the name")
+            raise UsageError(f"{name} is ambiguous: {first_names(store.name for store in same)}; type more of the name")
         chosen[same[0].name] = same[0]
     return list(chosen.values())
 

@@ -66,7 +66,7 @@ class Ticker:
         self._looked = time.monotonic()
 
     def seconds(self) -> float:
-        """The time since the last look: after a computer slept, workers get their time anew."""
+        """The time since the last look: timeouts restart after the computer slept."""
         looked, self._looked = self._looked, time.monotonic()
         return min(self._looked - looked, LONGEST_TICK)
 

@@ -226,7 +226,7 @@ class Supervisor:
     def time_passed(self, seconds: float) -> None:
         """Name workers that make no progress, and kill those that make none for too long.
 
-        Pass at most a second at a time, whatever the clock says: after a computer slept, workers get their time anew.
+        Pass at most a second at a time, whatever the clock says: timeouts restart after the computer slept.
         """
         self._times.time_passed(seconds)
         for worker in list(self.workers):
