@@ -11,7 +11,7 @@ import pytest
 
 import tokenmill as tm
 from tokenmill.bar_chart import Bar, svg_chart
-from tokenmill.cli import main
+from tokenmill.cli import bench_methods, main
 from tokenmill.cli.bench import bench_table, method_rows
 from tokenmill.cli.bench_methods import Digests, Method
 from tokenmill.cli.bench_text import BenchText, read_text
@@ -30,7 +30,7 @@ def measured(monkeypatch):
     """The text that the command gave to be measured; the measuring itself is left out."""
     given = []
 
-    def measure(tokenizer, text, rounds, folder):
+    def measure(tokenizer, text, rounds, folder, *, validate):
         given.append((tokenizer.name, text))
         refused = Proof("gigatoken", "1", False, "differs from tokenizers on 'x'")
         whole = range(len(text.texts))
@@ -65,6 +65,32 @@ def test_every_method_on_a_small_text(tmp_path, proved, tokenizer_path, referenc
     assert rows[-1]["peak_bytes"] > 10_000_000
     assert (result["chosen"], result["refused"]) == ("gigatoken", [])
     assert {"cpu", "cores", "memory_gb", "python", "tokenmill", "gigatoken", "tokenizers"} <= set(result["machine"])
+
+
+def test_validation_compares_every_document_with_the_reference(tmp_path, proved, tokenizer_path, monkeypatch, capsys):
+    """The reference encodes all of the text in one of its ways, once, where it would otherwise encode a part of it."""
+    shutil.copytree(proved, tmp_path / "cache")
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(bench_methods, "SECONDS", 0.0)  # which makes every part the smallest one
+    monkeypatch.setattr(bench_methods, "PROBE_BYTES", 5_000)
+    (tmp_path / "words.txt").write_text("some words of text to measure with\n" * 1000)
+    command = ["bench", str(tmp_path / "words.txt"), "--format", "lines", "-t", str(tokenizer_path), "--validate"]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "1,000 documents compared with tokenizers, the reference: 0 differ" in out
+    assert "best of 1 round" in out
+    assert err.count("tokenmill build, 1 worker, round") == 1
+
+
+def test_other_ids_are_an_error(tmp_path, measured, monkeypatch, capsys):
+    """The exit code is 1, and the line says which method gave them."""
+    wrong = [ran("tokenizers, one document at a time", 1.0), ran("gigatoken, one process", 0.1, differing=1)]
+    monkeypatch.setattr(bench_methods, "measure", lambda *_, **__: (wrong, Choice("gigatoken", "", (), None)))
+    (tmp_path / "a.txt").write_text("one\n" * 12)
+    assert main(["bench", str(tmp_path / "a.txt"), "--format", "lines", "-t", "bytes"]) == 1
+    out = capsys.readouterr().out
+    assert "gigatoken, one process gave other ids in 1 of 12 documents" in out
+    assert "0 differ" not in out
 
 
 def test_without_arguments_it_runs_on_python_itself(tmp_path, measured, monkeypatch, capsys):
@@ -144,7 +170,7 @@ def test_the_table():
     assert table[5].endswith("20.0x  OTHER IDS in 2 documents")
     assert table[6].endswith("cannot run it: no answer in 120 s")
     assert "tiktoken, one process gave other ids in 2 of 12 documents" in table
-    assert not any("same ids" in line for line in table)
+    assert not any("0 differ" in line for line in table)
 
 
 def test_charts(tmp_path, measured, capsys):
@@ -185,12 +211,14 @@ def test_what_is_refused(tmp_path, monkeypatch, arguments, says, measured, capsy
 
 
 def test_as_many_documents_as_in_a_build(tmp_path, capsys):
-    """Empty ones too. A document that is longer than a block is left out as a whole, with a line."""
+    """Empty ones too. A document that is longer than a block is measured in parts, with a line."""
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("one", "", " ", "")))
     source = tm.read(tmp_path / "a.jsonl")
     texts = read_text(source, None, 10_000).texts
     assert len(texts) == len(tm.build(source, "bytes", tmp_path / "store", workers=0, progress="quiet")) == 4
     (tmp_path / "b.txt").write_bytes(b"word " * 8_000_000)
     (tmp_path / "c.txt").write_text("short")
-    assert read_text(tm.read(tmp_path / "b.txt", tmp_path / "c.txt"), None, 10**9).texts == ["short"]
-    assert capsys.readouterr().err.endswith("b.txt: a document is too long to measure, and left out\n")
+    *parts, short = read_text(tm.read(tmp_path / "b.txt", tmp_path / "c.txt"), None, 10**9).texts
+    assert ("".join(parts), short) == ("word " * 8_000_000, "short")
+    assert max(map(len, parts)) <= 100_000
+    assert capsys.readouterr().err.endswith("b.txt: a long document is measured in parts of 100,000 characters\n")

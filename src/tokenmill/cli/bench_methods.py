@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokenmill.encoding.tokenizer import Tokenizer
 
 SECONDS = 2.5  # that one run of a method may take, about; a slower one runs on a part of the text
+VALIDATION_SECONDS = 20.0  # the same for the fastest way to run the reference, with `--validate`
 PROBE_BYTES = 500_000  # of text, from which the speed of a method is estimated
 
 
@@ -40,6 +41,7 @@ class Method:
     guard: Any = ()
     threads: bool = False  # it may use all cores
     workers: int = 0
+    seconds: float = SECONDS
     part: range = range(0)
     best: dict[str, float] = field(default_factory=dict)
     failed: str = ""
@@ -65,8 +67,13 @@ class Digests:
             method.differing += known != digest
 
 
-def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) -> tuple[list[Method], Choice]:
-    """All methods with their best times, slowest first as they are listed, and what is known about the engines."""
+def measure(
+    tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path, *, validate: bool
+) -> tuple[list[Method], Choice]:
+    """All methods with their best times, slowest first as they are listed, and what is known about the engines.
+
+    `validate`: the reference encodes all of the text if it can in `VALIDATION_SECONDS`.
+    """
     from tokenmill.building.machine import usable_cores
     from tokenmill.encoding.gpu.engine import GpuEngine, remember_rates
     from tokenmill.encoding.selection.choosing import choose
@@ -79,7 +86,7 @@ def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) ->
         proved.append(choose(definition, GpuEngine.name))
     definition.save(folder)
     text.save(folder / "text.jsonl")
-    methods = list_methods(definition.reference, proved, usable_cores())
+    methods = list_methods(definition.reference, proved, usable_cores(), validate=validate)
     digests = Digests()
     for turn in range(rounds):
         for method in (method for method in methods if not method.failed):
@@ -92,11 +99,12 @@ def measure(tokenizer: Tokenizer, text: BenchText, rounds: int, folder: Path) ->
     return methods, choice
 
 
-def list_methods(reference: str, proved: list[Choice], cores: int) -> list[Method]:
+def list_methods(reference: str, proved: list[Choice], cores: int, *, validate: bool) -> list[Method]:
     """The methods in the order of the table."""
     methods = [Method(f"{reference}, one document at a time", reference)]
     if reference == "tokenizers":
         methods.append(Method(f"tokenizers, encode_batch, {some(cores, 'core')}", reference, threads=True))
+    methods[-1].seconds = VALIDATION_SECONDS if validate else SECONDS
     methods += [Method(f"{each.engine}, one process", each.engine, each.guard) for each in proved]
     methods += [Method(f"tokenmill build, {some(count, 'worker')}", workers=count) for count in sorted({1, cores})]
     return methods
@@ -123,12 +131,12 @@ def _run_engine(method: Method, text: BenchText, folder: Path, digests: Digests)
 
 
 def _part_in_time(engine: Examined, method: Method, text: BenchText, folder: Path) -> range:
-    """As much of the text as the engine encodes in `SECONDS`, about; found out with a small part."""
+    """As much of the text as the engine encodes in the seconds of the method, about; found out with a small part."""
     probe = text.part(PROBE_BYTES)
     if probe.step == 1:
         return probe
     _, run = _encode(engine, method, text, folder, probe)
-    return text.part(max(run["bytes"] / max(run["wall"], 1e-9) * SECONDS, PROBE_BYTES))
+    return text.part(max(run["bytes"] / max(run["wall"], 1e-9) * method.seconds, PROBE_BYTES))
 
 
 def _encode(

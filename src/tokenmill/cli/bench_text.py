@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 128_000_000  # of the text of the files given
 MOST_DEMO_BYTES = 40_000_000  # of Python's own source files
 LEAST_FILES = 100  # of many files, some are left out before only the beginning of each is read
+PART = 100_000  # characters of a document that is too long for one block: each part is measured as a document
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,16 @@ def _spread(source: Source, most_bytes: int) -> Iterator[str]:
 
 
 def _blocks(source: Source, files: Iterable[SourceFile]) -> Iterator[list[str]]:
-    """The documents of files, except those too long for one block."""
+    """The documents of files. One that is too long for a block comes in parts."""
     from tokenmill.reading import Piece, read_piece
 
     for file in files:
-        begun = False
+        goes_on = False
         for block in read_piece(Piece(file), source):
-            yield [] if block.unfinished else block.values.to_pylist()[begun:]
-            if begun and not block.unfinished:
-                print(f"{file.shown}: a document is too long to measure, and left out", file=sys.stderr)
-            begun = block.unfinished
+            texts = block.values.to_pylist()
+            if block.unfinished and not goes_on:
+                print(f"{file.shown}: a long document is measured in parts of {PART:,} characters", file=sys.stderr)
+            if block.unfinished or goes_on:
+                texts = [text[start : start + PART] for text in texts for start in range(0, len(text), PART)]
+            yield texts
+            goes_on = block.unfinished
