@@ -22,6 +22,7 @@ RUN_BY = {
     "docs/api.md": "project/test_docs.py::test_api_page_runs",
     "docs/building.md": "project/test_docs.py::test_building_page_runs",
     "docs/cache.md": "project/test_docs.py::test_cache_page_runs",
+    "docs/coming.md": "project/test_pages.py::test_scripts_and_what_replaces_them",
     "docs/estimate.md": "estimating/test_estimate.py::test_estimate_page_runs",
     "docs/formats.md": "project/test_docs.py::test_formats_page_runs",
     "docs/howto.md": "project/test_pages.py::test_how_tos_run",

@@ -164,6 +164,39 @@ assert store.text(0) == tm.open("nano").text(0) and store._manifest.tokenizer["e
     assert len(tm.open(tmp_path / "fineweb-gpt2")) == 60
 
 
+def test_scripts_and_what_replaces_them(tmp_path, tokenizer_path, proved):
+    """The blocks of docs/coming.md: scripts as they are written everywhere, and tokenmill beside them, give the same ids."""
+    (tmp_path / "data").mkdir()
+    for part in range(40):
+        text = "".join(f"def of_{part}_{i}(value):\n    return value + {i * i}\n" for i in range(150))
+        (tmp_path / "data" / f"{part:02}.txt").write_text(text)
+    shutil.copy(tokenizer_path / "tokenizer.json", tmp_path)
+    shutil.copytree(proved, tmp_path / "cache")
+    page = (ROOT / "docs" / "coming.md").read_text("utf-8")
+    (recipe,) = re.findall(r"```yaml\n(# recipe\.yaml\n.*?)```", page, re.DOTALL)
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    told = run_commands(page, tmp_path)
+    assert (
+        "40 documents compared with tokenizers, the reference: 0 differ"
+        in told["bench data --validate -t tokenizer.json"]
+    )
+    more = """
+theirs = [torch.load(path).tolist() for path in sorted(Path("their-chunks").iterdir())]
+ours = [torch.load(path).tolist() for path in sorted(Path("chunks").glob("*.pt"))]
+assert len(theirs) > 1 and [[ids] for ids in theirs] == ours and rows[0].tolist() == theirs[0]
+whole = tm.open("corpus")
+assert count + 40 == whole.num_tokens == tm.open("by-folder").num_tokens
+assert next(iter(loader))["input_ids"].shape == (8, 1024) and len(held_out) > 0
+assert store.fingerprint == whole.fingerprint
+def documents(folder):
+    ids = np.concatenate([np.fromfile(f"{folder}{name}.bin", np.uint16) for name in ("train", "val")])
+    return sorted(part.tolist() for part in np.split(ids, np.flatnonzero(ids == eos) + 1))
+assert documents("their-") == documents("bins/") and len(documents("bins/")) == 40 + 1
+assert 0 < data.size < whole.num_tokens
+"""
+    run_here("\n".join([*re.findall(r"```python\n(.*?)```", page, re.DOTALL), more]), tmp_path)
+
+
 def test_the_flags_of_the_trainer_in_the_pages_exist(monkeypatch):
     example = load_script(ROOT / "examples" / "train_gpt.py")
     shown = re.findall(r"train_gpt\.py(.*)$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE)
