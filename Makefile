@@ -19,6 +19,8 @@ MEGATRON := 0.16.1
 DATATROVE := 0.10.1
 OLMO := 3.0.0
 AXE := 4.14.0
+PYRIGHT := 1.1.414
+PYRIGHT_STAMP := .bench/pyright/.$(PYRIGHT)
 BROWSER_STAMP := .bench/browser/.$(AXE)
 NEXT := 1.0.0rc3
 NEXT_STAMP := .bench/tokenizers-1/.$(NEXT)
@@ -39,7 +41,7 @@ COMPARED := gpt2 qwen3 llama2 minilm
 # Where it is set, every process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-tokenizers-1 docs cluster browser pictures lint stress soak bench bench-peers conformance dist clean
+.PHONY: demo test test-tokenizers-1 types docs cluster browser pictures lint stress soak bench bench-peers conformance dist clean
 
 demo: $(CORE)             ## try it on Python's own source files, offline
 	$(BIN)/tokenmill demo -o demo-corpus
@@ -53,6 +55,10 @@ test-tokenizers-1: $(NEXT_STAMP)  ## the tests of encoding, building, packing an
 	.bench/tokenizers-1/bin/python -m pytest -n auto tests/encoding tests/store tests/packing tests/loading tests/building
 	$(BIN)/python scripts/real_tokenizers.py $(REAL) $(TEN)
 	.bench/tokenizers-1/bin/python scripts/conformance.py --some $(addprefix $(REAL)/,$(TEN))
+
+types: $(STAMP) $(PYRIGHT_STAMP)  ## mypy --strict and pyright on the script of a user: public results have types
+	$(BIN)/mypy --strict tests/project/user_script.py
+	.bench/pyright/node_modules/.bin/pyright --pythonpath $(BIN)/python tests/project/user_script.py
 
 docs: $(DOCS_STAMP)       ## the documentation as a site in site/; broken links and assets from elsewhere are errors
 	$(BIN)/python scripts/build_site.py
@@ -129,6 +135,13 @@ $(STAMP): $(CORE)
 $(DOCS_STAMP): $(CORE)
 	$(PIP) -e '.[docs]'
 	touch $(DOCS_STAMP)
+
+$(PYRIGHT_STAMP):
+	@command -v npm >/dev/null || [ "$$(id -u)" = 0 ] || { echo "npm is not installed: it fetches pyright; apt-get install npm, or the like" >&2; exit 1; }
+	command -v npm >/dev/null || { apt-get update && apt-get install -y npm; }
+	mkdir -p .bench/pyright
+	npm install --silent --no-save --prefix .bench/pyright pyright@$(PYRIGHT)
+	touch $@
 
 # Chromium comes from the system, so that it gets the system's updates; axe-core looks for what some people cannot use.
 $(BROWSER_STAMP): $(STAMP)

@@ -46,6 +46,7 @@ OPTIONS = {
     "pack": ("Packing",),
     "read": ("Reading",),
 }
+FIRST = ("source", "data", "store")  # parameters that are no options
 # Options that an object keeps as attributes.
 KEPT = {
     "Loader": ("load", "global_batch_size rank world_size seed shuffle epochs drop_last prefetch"),
@@ -150,7 +151,7 @@ def _signature(name: str, function: Any) -> str:
 
 def _argument(parameter: inspect.Parameter) -> str:
     """A parameter with its type and default. Types of declared options are left out: docs/options.md has their values."""
-    kind = parameter.annotation if isinstance(parameter.annotation, str) else ""
+    kind = parameter.annotation if isinstance(parameter.annotation, str) or parameter.name in FIRST else ""
     shown = f"{parameter.name}: {_plain(kind)}" if kind else parameter.name
     stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
     if parameter.default is parameter.empty:
@@ -160,7 +161,8 @@ def _argument(parameter: inspect.Parameter) -> str:
 
 def _plain(annotation: Any) -> str:
     """An annotation without the modules of its names."""
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", str(annotation))
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", written)
 
 
 def _cell(annotation: Any) -> str:
@@ -170,8 +172,10 @@ def _cell(annotation: Any) -> str:
 def _prose(value: Any) -> str:
     """A docstring, as Markdown: indented lines stay as they are written. The list of options is that of docs/options.md."""
     blocks = []
-    for block in (inspect.getdoc(value) or "").split("\n\nOptions:\n")[0].split("\n\n"):
+    for block in (inspect.getdoc(value) or "").split("\n\n"):
         title, _, rest = block.partition("\n")
+        if title == "Parameters:":
+            continue
         if title == "Example:":
             blocks.append(f"```python\n{inspect.cleandoc(rest)}\n```")
         elif block.startswith("    "):

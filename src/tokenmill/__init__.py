@@ -1,13 +1,31 @@
-"""tokenmill: raw text to a verified token store, once, at the speed of the fastest tokenizer engine.
+"""Raw text to a verified token store, once, at the speed of the fastest tokenizer engine.
 
 import tokenmill as tm
 
 store = tm.build("data/*.jsonl.zst", "path/to/tokenizer.json", "corpus/")
-store[17], store.num_tokens, store.locate(17)
+store[17], store.text(17), store.num_tokens, store.locate(17)
+for batch in tm.load(store, 8, seq_len=1024):
+    ...
+
+    tm.build           text and a tokenizer to a store: tm.Store
+    tm.open            a store that was built
+    tm.read            which files are a corpus, and how documents are found in them: tm.Source
+    tm.estimate        what a build would give and cost, from a sample
+    tm.load_tokenizer  a tokenizer to encode and decode with: tm.Tokenizer
+    tm.pack            rows of a fixed length over a store: tm.View
+    tm.load            batches for training: tm.Loader
+    tm.mix             several views, by weights
+    tm.export          a store or rows in the format of another tool
+    tm.import_tokens   tokens of another tool to a store
+    tm.recipe          all of this from one YAML file
+    tm.errors          every error that is raised on purpose
+
+help(tm.build) and the like explain each; `tokenmill --help` lists the commands.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,4 +102,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    """The public names. None for help(tokenmill), which would show each in full: its text above is a map of them."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "inspect":
+        frame = frame.f_back
+    return [] if frame.f_globals.get("__name__") == "pydoc" else sorted([*__all__, "__version__"])

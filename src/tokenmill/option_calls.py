@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from tokenmill.errors import UnknownOptionError
 from tokenmill.option_kinds import nearest
@@ -31,14 +32,19 @@ VERBS: dict[str, type[Options]] = {
     "tm.import_tokens": ImportArguments,
 }
 
+TOKENIZER_HELP = "what tm.load_tokenizer takes: a path, a name, or an object of another library"
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+F = TypeVar("F", contravariant=True)
+R = TypeVar("R", covariant=True)
 First = TypeVar("First")
 Arguments = TypeVar("Arguments", bound=Options)
 Result = TypeVar("Result")
 
 
 def takes(
-    group: Callable[P, Arguments],
+    group: Callable[P, Arguments], first_help: str
 ) -> Callable[[Callable[[First, Arguments], Result]], Callable[Concatenate[First, P], Result]]:
     """Turn a function of (first, arguments) into one that takes the fields of the group as keywords.
 
@@ -46,11 +52,12 @@ def takes(
     """
 
     def decorate(function: Callable[[First, Arguments], Result]) -> Callable[Concatenate[First, P], Result]:
-        first = next(iter(inspect.signature(function).parameters.values()))
-        hints = get_type_hints(group)  # without the help
-        own = [each.replace(annotation=hints[each.name]) for each in inspect.signature(group).parameters.values()]
-        returned = inspect.signature(function).return_annotation
-        signature, name = inspect.Signature([first, *own], return_annotation=returned), f"tm.{function.__name__}"
+        first, *_ = inspect.signature(function).parameters.values()
+        hints = {**get_type_hints(function), **get_type_hints(group)}  # without the help
+        own = [
+            each.replace(annotation=hints[each.name]) for each in (first, *inspect.signature(group).parameters.values())
+        ]
+        signature, name = _Short(own, return_annotation=hints["return"]), f"tm.{function.__name__}"
 
         @functools.wraps(function)
         def call(*args: Any, **keywords: Any) -> Result:
@@ -62,11 +69,40 @@ def takes(
             return function(value, with_given(group, dict(rest)))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        lines = [f"    {name}: {option.help_line}" for name, option in declared(group).items()]  # type: ignore[arg-type]
-        call.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nOptions:", *lines])
+        call.__annotations__ = {each.name: each.annotation for each in own} | {"return": hints["return"]}
+        helps = {first.name: first_help, "tokenizer": TOKENIZER_HELP}
+        helps |= {name: option.help_line for name, option in declared(group).items()}  # type: ignore[arg-type]
+        lines = [f"    {each.name}: {helps[each.name]}" for each in own]
+        summary, _, rest = (inspect.getdoc(function) or "").partition("\n\n")
+        call.__doc__ = "\n".join([summary, "\nParameters:", *lines, "", rest])
         return call
 
     return decorate
+
+
+class MayBeNone(Protocol[F, P, Q, R]):
+    """A function whose result may be None, unless it is called as Q."""
+
+    @overload
+    def __call__(self, first: F, /, *args: Q.args, **keywords: Q.kwargs) -> R: ...
+    @overload
+    def __call__(self, first: F, /, *args: P.args, **keywords: P.kwargs) -> R | None: ...
+
+
+def never_none_as(group: Callable[Q, Any]) -> Callable[[Callable[Concatenate[F, P], R | None]], MayBeNone[F, P, Q, R]]:
+    """Tell type checkers with which keywords the result is never None."""
+    return lambda function: cast(Any, function)
+
+
+class _Short(inspect.Signature):
+    """A signature whose text has only the first parameters: the docstring of the function lists all."""
+
+    def format(self, **_: Any) -> str:
+        first = [each.replace(annotation=each.empty) for each in self.parameters.values() if each.kind is _POSITIONAL]
+        returned = re.sub(r"\w+\.", "", inspect.formatannotation(self.return_annotation))
+        return f"({', '.join(map(str, first))}, *, ...) -> {returned}"
+
+    __str__ = format  # which help() calls from Python 3.13
 
 
 def suggests(function: Callable[P, Result]) -> Callable[P, Result]:

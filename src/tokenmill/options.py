@@ -190,6 +190,13 @@ class BuildArguments(BuildOptions, ReadOptions):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WholeBuild(BuildArguments):
+    """The same without `slice`, for type checkers: the result is a store."""
+
+    slice: None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SampleOptions(Options):
     """How much of the text an estimate looks at."""
 

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tokenmill.building.dashboard_process import DashboardPage
 from tokenmill.building.destination import Destination, FolderDestination, without_own_files, without_store_at
@@ -21,14 +21,15 @@ from tokenmill.formatting import first_names, some
 from tokenmill.io.atomic import naming_files
 from tokenmill.io.lock import build_lock
 from tokenmill.io.object_store import is_url
-from tokenmill.option_calls import takes
+from tokenmill.option_calls import never_none_as, takes
 from tokenmill.option_types import option_name
-from tokenmill.options import BuildArguments
+from tokenmill.options import BuildArguments, WholeBuild
 from tokenmill.store.store import Store
 
 
-@takes(BuildArguments)
-def build(source: Any, arguments: BuildArguments) -> Store:
+@never_none_as(WholeBuild)
+@takes(BuildArguments, "what tm.read takes, or what it returns")
+def build(source: Any, arguments: BuildArguments) -> Store | None:
     """Tokenize a corpus into a store at `out`, finish one that was begun, or report that it is up to date.
 
     `source` is what `tm.read` takes, with options of `tm.read` here if needed, or what it returns. `tokenizer` is what
@@ -62,7 +63,7 @@ def build(source: Any, arguments: BuildArguments) -> Store:
     if store is not None:  # as of a slice
         for doubt in store._manifest.source.get("doubts", ()):
             warn(f"{store.name}: {doubt}")
-    return cast(Store, store)
+    return store
 
 
 def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool = True) -> Store | None:

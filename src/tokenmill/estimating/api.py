@@ -31,7 +31,7 @@ from tokenmill.reading import Source, check_fields, read, text_weight
 LEAST_SAMPLE = 64 << 10
 
 
-@takes(EstimateArguments)
+@takes(EstimateArguments, "what tm.read takes, or what it returns")
 def estimate(source: Any, options: EstimateArguments) -> Estimate:
     """What `build` with the same arguments would produce, from about `sample` of text, read all over the corpus.
 

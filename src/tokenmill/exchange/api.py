@@ -47,7 +47,7 @@ class Exported:
     parts: tuple[str, ...] = (WHOLE,)  # the names of its splits
 
 
-@takes(ExportArguments)
+@takes(ExportArguments, "a store, its path, a view, or a dict of them by split")
 def export(data: Store | View | Mapping[str, Any] | str | os.PathLike[str], arguments: ExportArguments) -> Exported:
     """Write a store, a view, or a dict of them by split, in the format of another tool, into a folder.
 

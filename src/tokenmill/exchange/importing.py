@@ -51,7 +51,7 @@ _CONSEQUENCES = (
 )
 
 
-@takes(ImportArguments)
+@takes(ImportArguments, "the file or folder of the other tool")
 def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
     """Make a store from tokens in the format of another tool.
 

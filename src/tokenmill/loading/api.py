@@ -20,7 +20,7 @@ from tokenmill.packing import View, pack
 from tokenmill.store.store import Store, open_store
 
 
-@takes(LoadArguments)
+@takes(LoadArguments, "a view, a mixture, a store or its path; or raw text, as tm.read takes it")
 def load(data: Any, options: LoadArguments) -> Loader:
     """Batches for training: dicts of torch tensors, or of numpy arrays if torch is not installed.
 

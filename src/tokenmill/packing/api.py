@@ -12,7 +12,7 @@ from tokenmill.packing.view import View
 from tokenmill.store.store import Store, open_store
 
 
-@takes(PackOptions)
+@takes(PackOptions, "a store, its path or its URL")
 def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
     """Rows of `seq_len` positions over a store or the path of one. No token is copied; `view.stats` shows what it costs.
 
