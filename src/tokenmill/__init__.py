@@ -29,6 +29,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenmill import errors as errors
     from tokenmill.building.api import build as build
     from tokenmill.encoding.api import load_tokenizer as load_tokenizer
     from tokenmill.encoding.tokenizer import Tokenizer as Tokenizer
@@ -90,7 +91,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+
+    def __getattr__(name: str) -> Any:
+        return _public(name)
+
+
+def _public(name: str) -> Any:
     import importlib
 
     try:

@@ -206,6 +206,7 @@ tm.load("store", 8, shuffle="no")
 tm.estimate("data/*.jsonl", "bytes", engine="fast")
 tm.read("a", format="xml")
 tm.read("a", limit=3)
+tm.bild("a", "bytes")
 """
 
 
@@ -218,7 +219,7 @@ def test_type_checkers_know_every_option(tmp_path):
     )  # fmt: skip
     lines = [line for line in ran.stdout.splitlines() if "snippet.py" in line and ": error:" in line]
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert {int(line.split("snippet.py:")[1].split(":")[0]) for line in lines} == set(range(8, 18)), ran.stdout
+    assert {int(line.split("snippet.py:")[1].split(":")[0]) for line in lines} == set(range(8, 19)), ran.stdout
     assert "strategy" in lines[0]
     assert "best_fit" in lines[0]
 

@@ -15,7 +15,10 @@ def main() -> list[float]:
     part = tm.build("data/*.txt", "bytes", "sliced", slice="0/1", workers=0, progress="quiet")
     if part is not None and part.fingerprint != store.fingerprint:
         raise ValueError(f"{part.name} differs")
-    store = tm.open(store.path)
+    try:
+        store = tm.open(store.path)
+    except tm.errors.StoreError as error:
+        print(f"{tm.__version__}: {error}")
     lengths: list[int] = [len(ids) for ids in store]
     first, few = store[0], store[:2]
     text: str = store.text(0) + "".join(store.tokenizer.load().decode(each) for each in few)
