@@ -97,6 +97,14 @@ def test_the_readme_is_short():
     assert any(line.startswith("make test") for line in first_screen)
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/coming.md", "docs/tutorial.md"])
+def test_code_of_the_first_pages_fits_the_site(name):
+    """Blocks show 88 columns without scrolling, on the site and on GitHub; what is further right is not read."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", (ROOT / name).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4
+    assert not [line for block in blocks for line in block.splitlines() if len(line) > 88]
+
+
 def test_readme_examples_run(folder):
     """Every bash and Python block of the README, as it stands. The Python needs no file."""
     run_page(README, folder)

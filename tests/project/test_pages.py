@@ -199,7 +199,8 @@ assert 0 < data.size < whole.num_tokens
 
 def test_the_flags_of_the_trainer_in_the_pages_exist(monkeypatch):
     example = load_script(ROOT / "examples" / "train_gpt.py")
-    shown = re.findall(r"train_gpt\.py(.*)$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE)
+    pages = "\n".join(page.read_text("utf-8") for page in PAGES).replace("\\\n", "")
+    shown = re.findall(r"train_gpt\.py(.*)$", pages, re.MULTILINE)
     commands = [text for text in shown if text.startswith(" ") and "`" not in text and "..." not in text]
     assert len(commands) > 4
     for text in commands:
