@@ -310,9 +310,7 @@ class ExportArguments(ExportOptions, RowOptions, LayoutOptions):
 
     path: Annotated[Path, Help("folder of the export", metavar="DIR")]
     _: KW_ONLY
-    seq_len: Annotated[Positions | None, Help("write packed rows of this length instead of documents", metavar="L")] = (
-        None
-    )
+    seq_len: Annotated[Positions | None, Help("write packed rows of this length", metavar="L")] = None
     fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(OneOf(get_args(Field)))], Help("arrays of a row")] = (
         "input_ids",
     )

@@ -197,5 +197,5 @@ def load_or_write_plan(store: Path, key: str, make: Callable[[], Making]) -> Row
         if plan is None:
             raise CorruptError(f"the plan {key} of {store} was damaged while it was written; check the disk")
         return plan
-    warn(f"neither {beside} nor {folder} can be written; the plan is made in memory, by each process anew")
+    warn(f"neither {beside} nor {folder} can be written; the plan is made in memory, again in each process")
     return plan_in_memory(*make())
