@@ -254,7 +254,7 @@ def test_damage_in_the_bucket_is_found_and_repaired_by_the_next_build(bucket, co
     object_store.write(f"{bucket}/store/shards/{shard}.npy", bytes(data))
     assert [damage.shard for damage in tm.open(f"{bucket}/store").verify()] == [shard]
     assert main(["verify", f"{bucket}/store", "--repair"]) == 3
-    assert "run the build of the store again" in capsys.readouterr().out
+    assert "rerun the build of the store to recreate them" in capsys.readouterr().out
     assert build(corpus, f"{bucket}/store").fingerprint == local.fingerprint
     assert tm.open(f"{bucket}/store").verify() == []
 
