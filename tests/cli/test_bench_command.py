@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from xml.etree import ElementTree
 
 import numpy as np
@@ -171,6 +172,41 @@ def test_the_table():
     assert table[6].endswith("cannot run it: no answer in 120 s")
     assert "tiktoken, one process gave other ids in 2 of 12 documents" in table
     assert not any("0 differ" in line for line in table)
+
+
+def test_what_was_compared():
+    """Documents of two methods at least; of two parts, the larger has the documents of the smaller."""
+    methods = [ran("tokenizers, one document at a time", 1.0, range(0, 12, 4)), ran("gigatoken, one process", 1.0)]
+    result = {
+        "machine": defaultdict(int),
+        "tokenizer": "t",
+        "text": "x",
+        "documents": 12,
+        "text_bytes": 36,
+        "rounds": 1,
+    }
+    result |= {"chosen": "gigatoken", "refused": []}
+    assert "\n3 documents compared with tokenizers, the reference: 0 differ\n" in bench_table(
+        result | {"methods": method_rows(methods, TEXT)}
+    )
+    methods.append(ran("tokenmill build, 1 worker", 1.0, range(0, 12, 2)))
+    assert "\n6 documents compared, 3 of them with tokenizers, the reference: 0 differ\n" in bench_table(
+        result | {"methods": method_rows(methods, TEXT)}
+    )
+
+
+def test_builds_take_seconds_with_slow_engines_too(tmp_path, proved, tokenizer_path, monkeypatch):
+    """They read as much as the fastest engine encodes in ten seconds."""
+    text, built = BenchText(["x" * 10] * 100, [10] * 100), []
+
+    def run_engine(method, text, folder, digests):
+        method.part, method.best = range(100), {"seconds": 40.0, "tokens": 1000}
+
+    monkeypatch.setattr(bench_methods, "PROBE_BYTES", 10)
+    monkeypatch.setattr(bench_methods, "_run_engine", run_engine)
+    monkeypatch.setattr(bench_methods, "_run_build", lambda method, *_: built.append(method.part))
+    bench_methods.measure(tm.load_tokenizer(tokenizer_path), text, 1, tmp_path, validate=False)
+    assert set(built) == {range(0, 100, 4)}
 
 
 def test_charts(tmp_path, measured, capsys):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tokenmill.encoding.selection.examination import Encoded, Examined
     from tokenmill.encoding.tokenizer import Tokenizer
 
-SECONDS = 2.5  # that one run of a method may take, about; a slower one runs on a part of the text
+SECONDS = 2.5  # that one run of an engine may take, about; a slower one runs on a part of the text
+BUILD_SECONDS = 10.0  # the same for a build, by the speed of the engines
 VALIDATION_SECONDS = 20.0  # the same for the fastest way to run the reference, with `--validate`
 PROBE_BYTES = 500_000  # of text, from which the speed of a method is estimated
 
@@ -85,7 +86,6 @@ def measure(
     if GpuEngine.is_installed() and not GpuEngine.refusal(definition):
         proved.append(choose(definition, GpuEngine.name))
     definition.save(folder)
-    text.save(folder / "text.jsonl")
     methods = list_methods(definition.reference, proved, usable_cores(), validate=validate)
     digests = Digests()
     for turn in range(rounds):
@@ -94,6 +94,8 @@ def measure(
             if method.engine:
                 _run_engine(method, text, folder, digests)
             else:
+                fastest = max((_rate(each, text) for each in methods if each.engine and each.best), default=0.0)
+                method.part = method.part or text.part(max(BUILD_SECONDS * fastest, PROBE_BYTES))
                 _run_build(method, text, tokenizer, folder, digests)
     remember_rates(definition, {each.engine: _rate(each, text) for each in methods if each.engine and each.best})
     return methods, choice
@@ -159,19 +161,22 @@ def _run_build(method: Method, text: BenchText, tokenizer: Tokenizer, folder: Pa
 
     from tokenmill.building.api import build
 
-    method.part, done = range(len(text.texts)), threading.Event()
+    done = threading.Event()
+    source = folder / f"{method.part.step}.jsonl"
+    if not source.exists():
+        text.save(source, method.part)
     options: dict[str, Any] = {"workers": method.workers, "eos": "none", "progress": "quiet"}
     with ThreadPoolExecutor(1) as thread:
         peak = thread.submit(_peak_memory, done)
         began = time.perf_counter()
         try:
-            store = build(folder / "text.jsonl", tokenizer, folder / "store", **options)
+            store = build(source, tokenizer, folder / "store", **options)
             damage = store.verify()
             seconds = time.perf_counter() - began
         finally:
             done.set()
-    if damage or len(store) != len(text.texts):
-        raise StoreError(f"the store has {some(len(store), 'document')} of {len(text.texts):,}: {damage[:3]}")
+    if damage or len(store) != len(method.part):
+        raise StoreError(f"the store has {some(len(store), 'document')} of {len(method.part):,}: {damage[:3]}")
     peak_bytes = max(peak.result(), int(method.best.get("peak_bytes", 0)))
     _keep(method, seconds, store.num_tokens)
     method.best["peak_bytes"] = peak_bytes

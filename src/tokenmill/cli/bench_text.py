@@ -39,11 +39,11 @@ class BenchText:
             step *= 2
         return range(0, len(self.texts), step)
 
-    def save(self, path: Path) -> None:
-        """Write the documents as JSON lines."""
+    def save(self, path: Path, part: range) -> None:
+        """Write documents as JSON lines."""
         with open(path, "w", encoding="utf-8") as out:
-            for text in self.texts:
-                out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            for number in part:
+                out.write(json.dumps({"text": self.texts[number]}, ensure_ascii=False) + "\n")
 
 
 def read_text(source: Source, num_docs: int | None, most_bytes: int) -> BenchText:
