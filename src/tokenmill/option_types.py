@@ -75,7 +75,7 @@ def option_name(name: str, value: Any = None) -> str:
         return f"{flag} ({name}=...)"
     if value is True:
         return f"{flag} ({name}=True)"
-    typed = shlex.quote(str(value).replace("\r", "\\r").replace("\n", "\\n"))
+    typed = shlex.quote(str(value).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t"))
     return f"{flag} {typed} ({name}={value!r})"
 
 

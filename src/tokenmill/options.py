@@ -91,6 +91,10 @@ class ReadOptions(Options):
         Literal["strip", "keep"],
         Help("the line break before and after a separator: part of it, or of the documents", metavar="ACTION"),
     ] = "strip"
+    delimiter: Annotated[
+        Annotated[str, Text(escapes=True)] | None,
+        Help("character between the fields of csv, such as ';' or '\\t'", "by the header", "CHARACTER"),
+    ] = None
     split: Annotated[
         str | None, Help("only the files of this split, by their names and folders", "all files", "NAME")
     ] = None

@@ -66,4 +66,5 @@ def _text_options(manifest: Manifest) -> dict[str, Any]:
         "template": options["template"],
         "separator": options["separator"],
         "separator_newlines": options.get("separator_newlines", "keep"),
+        "delimiter": options.get("delimiter"),
     }

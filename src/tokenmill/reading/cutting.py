@@ -6,6 +6,8 @@ has a finder of them, which is given the stream in order and remembers what it m
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -18,7 +20,8 @@ from tokenmill.io import disk
 from tokenmill.reading.files import Source
 
 READ_BYTES = 1 << 20
-FIELD_MARKS = {"csv": b",", "tsv": b"\t"}  # formats with a header, which is repeated in each segment
+FIELD_MARKS = {"csv": ",", "tsv": "\t"}  # formats with a header, which is repeated in each segment
+HEADER_BYTES = 1 << 16
 LF, CR = b"\n\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -49,12 +52,22 @@ class Finder(Protocol):
 def finder_for(source: Source) -> Finder | None:
     """The finder for standard input; None if it cannot be cut: one document, or a format that is read from its end."""
     if source.format in FIELD_MARKS:
-        return CsvRows(FIELD_MARKS[source.format])
+        return CsvRows(FIELD_MARKS[source.format].encode())
     if source.format in ("jsonl", "lines"):
         return Delimiters(b"\n")
     if source.format == "text" and source.separator:
         return Delimiters(source.separator.encode())
     return None
+
+
+def field_mark(source: Source, format: str, head: bytes) -> str:
+    """What is between the fields of a file that begins like this: a comma, unless its header has the fields with another mark."""
+    if source.delimiter is not None or format != "csv":
+        return source.delimiter or FIELD_MARKS[format]
+    text = io.StringIO(head.decode("utf-8-sig", "surrogateescape"), newline="")
+    headers = {mark: next(filter(None, csv.reader(text, delimiter=mark)), []) for mark in ",;\t|" if not text.seek(0)}
+    fitting = (mark for mark, names in headers.items() if set(source.fields) <= set(names))
+    return next(fitting, max(headers, key=lambda mark: len(headers[mark]) > 1))
 
 
 class Cutter:

@@ -193,3 +193,5 @@ class Source(ReadOptions):
         if self.separator and self.separator_newlines != "keep":
             options["separator_newlines"] = self.separator_newlines
         return options
+        if self.delimiter is not None:
+            options["delimiter"] = self.delimiter

@@ -19,6 +19,7 @@ from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
 from tokenmill.reading.discover import Listing, files_of, looks_like_path
 from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
+from tokenmill.reading.cutting import FIELD_MARKS
 from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.hub_copies import is_on_hub, with_copies_in
 from tokenmill.reading.hub_files import HubChoice
@@ -39,6 +40,7 @@ def read(
     separator_newlines: Literal["strip", "keep"] = "strip",
     split: str | None = None,
     config: str | None = None,
+    delimiter: str | None = None,
     revision: str | None = None,
     streaming: bool = False,
     on_error: Literal["quarantine", "raise"] = "quarantine",
@@ -65,6 +67,7 @@ def read(
         separator_newlines=separator_newlines,
         split=split,
         config=config,
+        delimiter=delimiter,
         revision=revision,
         streaming=streaming,
         on_error=on_error,
@@ -133,6 +136,8 @@ def _check(options: ReadOptions) -> None:
         raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
     if options.template is not None:
         Template(options.template)
+    if (mark := options.delimiter) is not None and (len(mark) > 1 or not mark.isascii() or mark in '\r\n"\0'):
+        raise UsageError(f"delimiter={options.delimiter!r} is not one character that can be between fields")
 
 
 def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
@@ -154,11 +159,12 @@ def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
 
 def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Sequence[Stream]) -> None:
     """Refuse options that do not fit what was found."""
-    for file in files if options.separator is not None else ():
-        if not REGISTERED[file.format].separator:
+    for file in files if options.separator is not None or options.delimiter is not None else ():
+        name, kind = ("separator", "plain text") if options.separator is not None else ("delimiter", "csv")
+        if not (REGISTERED[file.format].separator if name == "separator" else file.format in FIELD_MARKS):
             raise UsageError(
-                f"separator applies to plain text, but {file.path} is read as {file.format};"
-                f" pass {option_name('format', 'text')}"
+                f"{name} applies to {kind}, but {file.path} is read as {file.format};"
+                f" pass {option_name('format', kind.split()[-1])}"
             )
     chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
     if chooses_field and not streams:

@@ -25,7 +25,7 @@ from tokenmill.events import Listener, SavingStream
 from tokenmill.io import disk
 from tokenmill.reading.batch_cutting import BatchCutter, can_cut_batches
 from tokenmill.reading.codecs import CODECS, Continued, decompressed, reading
-from tokenmill.reading.cutting import FIELD_MARKS, READ_BYTES, Cutter, finder_for
+from tokenmill.reading.cutting import FIELD_MARKS, HEADER_BYTES, READ_BYTES, CsvRows, Cutter, field_mark, finder_for
 from tokenmill.reading.discover import looks_like_path
 from tokenmill.reading.files import Piece, Source, SourceFile, Stream
 from tokenmill.reading.formats import get_format
@@ -145,6 +145,10 @@ def _cutter(whole: SourceFile, source: Source, head: bytes, raw: BinaryIO) -> Cu
 
 
 def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:
+    if source.format in FIELD_MARKS:
+        start = records.read(HEADER_BYTES)
+        finder = CsvRows(field_mark(source, source.format, start).encode())
+        records = cast(BinaryIO, io.BufferedReader(Continued(start, records), READ_BYTES))
     digest, size, next_event = xxhash.xxh3_128(), 0, READ_BYTES
     with disk.open_to_write(path) as out:
         while data := raw.read(READ_BYTES):

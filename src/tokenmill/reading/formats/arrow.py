@@ -47,7 +47,7 @@ class ArrowFormat(TableFormat):
         with reading(file):
             return raw_row_in(_batches(Piece(file), source), source, row, most_bytes)
 
-    def schema(self, file: SourceFile) -> pa.Schema:
+    def schema(self, file: SourceFile, source: Source) -> pa.Schema:
         with _arrow_input(file) as raw:
             return (pa.ipc.open_file if _has_footer(file) else pa.ipc.open_stream)(raw).schema
 

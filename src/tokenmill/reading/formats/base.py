@@ -137,8 +137,9 @@ class Format(ABC):
         file = piece.file
         size = file.size if self.hashes_columns else None
         option = self.digest_option(source)
+        given = [option] if source.delimiter is None else [option, source.delimiter]
         # The start of a file is read differently: a byte order mark is dropped, a JSON array is refused.
-        return Content([file.format, file.codec, file.name, piece.is_first, size, bool(source.template), option])
+        return Content([file.format, file.codec, file.name, piece.is_first, size, bool(source.template), *given])
 
 
 def remedy(source: Source, names: Iterable[str]) -> str:

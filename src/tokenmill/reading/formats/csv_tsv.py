@@ -1,4 +1,4 @@
-"""Files of comma-separated or tab-separated values with a header. They can only be read from the start."""
+"""Files of values with a header, separated by commas or other characters. They can only be read from the start."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from tokenmill.callers import warn
 from tokenmill.documents import Skip, Texts
 from tokenmill.errors import InputError
-from tokenmill.reading.codecs import hash_file, open_stream, reading
+from tokenmill.option_types import option_name
+from tokenmill.reading.codecs import Continued, hash_file, open_stream, reading
 from tokenmill.reading.content_hash import Content
-from tokenmill.reading.cutting import CsvRows
+from tokenmill.reading.cutting import HEADER_BYTES, CsvRows, field_mark
 from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import CutShort, Format
 from tokenmill.reading.formats.text_columns import TableFormat, check_columns, table_blocks
@@ -35,13 +37,23 @@ class CsvFormat(TableFormat):
         super().__init__(name)
         self.delimiter = delimiter
 
+    def check_fields(self, file: SourceFile, source: Source) -> str | None:
+        complaint = super().check_fields(file, source)
+        with suppress(InputError):
+            mark, _ = self._header(file, source)
+            if not complaint and source.delimiter is None and mark != self.delimiter:
+                remedy = option_name("delimiter", mark)
+                warn(f"{file.shown}: by its header, {mark!r} is between fields; pass {remedy} to say so")
+        return complaint
+
     def read(self, piece: Piece, source: Source, block_bytes: int, content: Content) -> Iterator[Texts]:
-        check_columns(piece.file, self.schema(piece.file), source)
+        mark, names = self._header(piece.file, source)
+        check_columns(piece.file, _schema_of(names), source)
         rows = 0
         fast = self.hasher(piece, source)  # the careful path hashes from the start again
-        for texts in self._read_fast(piece.file, source, block_bytes, fast):
+        for texts in self._read_fast(piece.file, source, block_bytes, fast, mark):
             if texts is None:
-                yield from self._read_carefully(piece.file, source, rows, content)
+                yield from self._read_carefully(piece.file, source, rows, content, mark)
                 return
             yield texts
             rows += texts.rows
@@ -52,14 +64,14 @@ class CsvFormat(TableFormat):
 
     def raw_row(self, file: SourceFile, source: Source, row: int, most_bytes: int) -> RawRow | None:
         """All fields of the record, with their quotes. The header is no row, and blank lines are none."""
+        mark, _ = self._header(file, source)
         with open_stream(file) as stream:
-            finder = CsvRows(self.delimiter.encode())
+            finder = CsvRows(mark.encode())
             record = find_record(stream, finder, row + 1, most_bytes + MARGIN, before=b"\r\n")
         return None if record is None else shown_row(without_line_break(record), most_bytes)
 
-    def schema(self, file: SourceFile) -> pa.Schema:
-        with open_stream(file) as stream:
-            return _schema_of(next(self._rows(file, stream), []))
+    def schema(self, file: SourceFile, source: Source) -> pa.Schema:
+        return _schema_of(self._header(file, source)[1])
 
     def first_records(self, file: SourceFile, count: int) -> Iterator[dict[str, Any]]:
         with open_stream(file) as stream:
@@ -67,10 +79,18 @@ class CsvFormat(TableFormat):
         csv.field_size_limit(MOST_FIELD_BYTES)
         lines = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
         with reading(file):
-            yield from islice(csv.DictReader(lines, delimiter=self.delimiter), count)
+            mark = field_mark(Source(files=(), inputs=()), self.name, head)
+            yield from islice(csv.DictReader(lines, delimiter=mark), count)
+
+    def _header(self, file: SourceFile, source: Source) -> tuple[str, list[str]]:
+        """What is between fields, and their names."""
+        with open_stream(file) as stream:
+            head = stream.read(HEADER_BYTES)
+            mark = field_mark(source, self.name, head)
+            return mark, next(self._rows(file, cast(BinaryIO, Continued(head, stream)), mark), [])
 
     def _read_fast(
-        self, file: SourceFile, source: Source, block_bytes: int, content: Content
+        self, file: SourceFile, source: Source, block_bytes: int, content: Content, mark: str
     ) -> Iterator[Texts | None]:
         """Blocks as Arrow parses them; None where it will not go on."""
         fields = source._fields
@@ -80,7 +100,7 @@ class CsvFormat(TableFormat):
                 reader = pacsv.open_csv(
                     pa.PythonFile(stream, mode="r"),
                     read_options=pacsv.ReadOptions(block_size=block_bytes, use_threads=False),
-                    parse_options=pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    parse_options=pacsv.ParseOptions(delimiter=mark, newlines_in_values=True),
                     convert_options=pacsv.ConvertOptions(
                         include_columns=list(dict.fromkeys(fields)),
                         column_types={name: pa.large_binary() for name in fields},
@@ -105,11 +125,13 @@ class CsvFormat(TableFormat):
                     return
                 yield from table_blocks(batch, source, block_bytes)
 
-    def _read_carefully(self, file: SourceFile, source: Source, skip_rows: int, content: Content) -> Iterator[Texts]:
+    def _read_carefully(
+        self, file: SourceFile, source: Source, skip_rows: int, content: Content, mark: str
+    ) -> Iterator[Texts]:
         """Row by row from `skip_rows` on. Costs a Python object per field: only where the fast path cannot finish."""
         template = source._text_template
         with open_stream(file, content) as stream:
-            rows = self._rows(file, stream)
+            rows = self._rows(file, stream, mark)
             header = next(rows, [])
             columns = [header.index(name) for name in template.fields]
             for number, row in enumerate(rows):
@@ -123,17 +145,17 @@ class CsvFormat(TableFormat):
                 texts, skips = valid_texts(one_text(text.encode("utf-8", "surrogateescape")), None)
                 yield Texts(texts, 1, skips)
 
-    def _rows(self, file: SourceFile, stream: BinaryIO) -> Iterator[list[str]]:
+    def _rows(self, file: SourceFile, stream: BinaryIO, mark: str) -> Iterator[list[str]]:
         csv.field_size_limit(MOST_FIELD_BYTES)
         buffered = io.BufferedReader(cast(io.RawIOBase, stream))
         lines = io.TextIOWrapper(buffered, "utf-8-sig", "surrogateescape", newline="")
         try:
             row: list[str] = []
-            for following in csv.reader(chain(lines, ("\n", END)), delimiter=self.delimiter):
+            for following in csv.reader(chain(lines, ("\n", END)), delimiter=mark):
                 if row:
                     yield row
                 row = following
-            if row != [END]:
+            if mark.join(row) != END:
                 raise CutShort(f"{file.shown}: ends inside a quoted field; is the file cut short?")
         except csv.Error as error:
             raise InputError(f"{file.shown}: {error}") from error

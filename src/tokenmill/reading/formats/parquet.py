@@ -79,7 +79,7 @@ class ParquetFormat(TableFormat):
                 row -= group.num_rows
         return None
 
-    def schema(self, file: SourceFile) -> pa.Schema:
+    def schema(self, file: SourceFile, source: Source) -> pa.Schema:
         with open_input(file) as raw:
             return pq.read_schema(raw)
 

@@ -27,13 +27,13 @@ class TableFormat(Format):
     """A table with named columns."""
 
     @abstractmethod
-    def schema(self, file: SourceFile) -> pa.Schema:
+    def schema(self, file: SourceFile, source: Source) -> pa.Schema:
         """The columns of a file. Reads its header or footer only."""
 
     def check_fields(self, file: SourceFile, source: Source) -> str | None:
         try:
             with reading(file):
-                schema = self.schema(file)
+                schema = self.schema(file, source)
                 _ = schema.names  # which may not be text
         except InputError:
             return None
