@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenmill.building.destination import without_own_files
@@ -27,6 +30,7 @@ from tokenmill.option_calls import takes
 from tokenmill.option_types import given_of
 from tokenmill.options import EstimateArguments, ReadOptions
 from tokenmill.reading import Source, check_fields, read, text_weight
+from tokenmill.reading.spool import Spool
 
 LEAST_SAMPLE = 64 << 10
 
@@ -38,14 +42,23 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     Takes about `seconds` for reading and encoding, whatever the size of the corpus, plus the time to load the tokenizer; its
     engines are compared first if they never were, which a line on standard error says. A corpus smaller than the sample is
     counted, not estimated. The sample is the same every time, unless the time is up before it is read. Nothing is written
-    except the heads of compressed files: up to 256 MB of text, in a temporary folder.
+    except, in a temporary folder, the heads of compressed files, up to 256 MB of text, and all of a table or list in memory.
 
     Example:
         expected = tm.estimate("data/*.jsonl", "path/to/tokenizer.json")
         expected.tokens, expected.seconds, expected.disk_bytes
     """
-    sample_bytes, seconds = parse_size(options.sample, "sample"), options.seconds
     source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
+    if not source.streams:
+        return _estimated(source, options)
+    with TemporaryDirectory(prefix="tokenmill-estimate-") as folder:
+        spool = Spool(source, Path(folder), parse_size(options.sample, "sample"))
+        saved = [segment.file for stream in source.streams for segment in spool.segments(stream)]
+        return _estimated(replace(source, files=(*source.files, *saved), streams=()), options)
+
+
+def _estimated(source: Source, options: EstimateArguments) -> Estimate:
+    sample_bytes, seconds = parse_size(options.sample, "sample"), options.seconds
     loaded = load_tokenizer(options.tokenizer, options.engine, options.special_tokens)
     check_fields(source)
     around = loaded._resolve("bos", options.bos), loaded._resolve("eos", options.eos)
@@ -69,10 +82,12 @@ def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
         raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
     inputs = given if isinstance(given, tuple) else (given,)
     source = given if isinstance(given, Source) else read(*inputs, **reading)
-    if source._streams:
-        raise UsageError(
-            f"{source._streams[0].name} can be read only once, and an estimate would use it up: save it to a file, or build it"
-        )
+    for stream in source.streams:
+        if not hasattr(stream.data, "__len__"):
+            raise UsageError(
+                f"{stream.name} can be read only once or has no length, and an estimate would use it up:"
+                " save it to a file, or build it"
+            )
     return source
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -119,7 +120,8 @@ def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFil
         except OSError:  # a dangling link, for example
             info = None
         if chosen is None:
-            listing.ignored.append(Ignored(path, f"not a data file ({_suffix(path) or 'no suffix'})"))
+            kind = "an archive to unpack" if _unpacking(path) else "not a data file"
+            listing.ignored.append(Ignored(path, f"{kind} ({_suffix(path) or 'no suffix'})"))
         elif info is not None and not stat.S_ISREG(info.st_mode):
             listing.ignored.append(Ignored(path, "a pipe, socket or device"))
         else:
@@ -263,6 +265,8 @@ def _in_list(path: str, format: str, listing: Listing, depth: int) -> Iterator[S
 def _checked_format(path: str, format: str, *, prose: bool) -> tuple[str, str | None]:
     """The format and codec of a file that must be readable; otherwise UsageError."""
     chosen, codec = _format_of(path, format, prose=prose)
+    if chosen is None and (unpack := _unpacking(path)):
+        raise UsageError(f"{path} is an archive: unpack it ({unpack}), and pass the folder")
     if chosen is None:
         raise UsageError(
             f"cannot tell the format of {path} from its name; pass {option_name('format')}: {', '.join(FORMATS)}"
@@ -272,6 +276,13 @@ def _checked_format(path: str, format: str, *, prose: bool) -> tuple[str, str | 
             f"{path}: {chosen} files compress their content; decompress this one with the {codec} tool first"
         )
     return chosen, codec
+
+
+def _unpacking(path: str) -> str:
+    """The command that unpacks an archive; "" for other files."""
+    suffix = re.search(r"\.(zip|7z|rar|tar|tgz|tbz2?|txz)(\.\w{2,4})?$", path, re.IGNORECASE)
+    commands = {"zip": "unzip", "7z": "7z x", "rar": "unrar x"}
+    return f"{commands.get(suffix[1].lower(), 'tar xf')} {shlex.quote(os.path.basename(path))}" if suffix else ""
 
 
 def _described(path: str, info: os.stat_result | None, format: str) -> SourceFile:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 from weakref import WeakSet
 
 from tokenmill.display import one_line, shown
@@ -157,6 +157,17 @@ class Source(ReadOptions):
             "Source", *files, *streams, f"format={self.format}", *text, f"inputs={shown(list(self.inputs))}"
         )
 
+    def __len__(self) -> int:
+        raise TypeError(
+            "documents are counted when they are read: tm.estimate(source, tokenizer), or len() of the store"
+        )
+
+    def __iter__(self) -> Never:
+        raise TypeError("a source has no texts before it is read: tm.build(source, tokenizer, max_documents=9).text(0)")
+
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def ignored_by_reason(self) -> dict[str, int]:
         """How many files and folders are ignored for each reason, the most frequent first."""
@@ -192,6 +203,6 @@ class Source(ReadOptions):
         }
         if self.separator and self.separator_newlines != "keep":
             options["separator_newlines"] = self.separator_newlines
-        return options
         if self.delimiter is not None:
             options["delimiter"] = self.delimiter
+        return options

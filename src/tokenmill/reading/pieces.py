@@ -29,6 +29,7 @@ STARTS = {
     rb"ARROW1": f"is an Arrow file: pass {option_name('format', 'arrow')}",
     rb"\x1f\x8b|\x28\xb5\x2f\xfd|BZh|\xfd7zXZ": "is compressed: let its name end in .gz, .zst, .bz2 or .xz",
     rb"PK\x03\x04": "is a zip archive: unpack it",
+    rb"7z\xbc\xaf|Rar!\x1a|.{257}ustar": "is an archive: unpack it",
 }
 
 

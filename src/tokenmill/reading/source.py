@@ -6,20 +6,22 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import isgeneratorfunction
+from pathlib import Path
 from typing import Any, Literal
 
 from tokenmill.callers import warn
-from tokenmill.errors import UsageError, WrongTypeError
+from tokenmill.errors import MissingInputError, UsageError, WrongTypeError
 from tokenmill.formatting import first_names, in_words, some
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
+from tokenmill.reading.cutting import FIELD_MARKS
 from tokenmill.reading.discover import Listing, files_of, looks_like_path
 from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
-from tokenmill.reading.cutting import FIELD_MARKS
 from tokenmill.reading.formats import REGISTERED, get_format
 from tokenmill.reading.hub_copies import is_on_hub, with_copies_in
 from tokenmill.reading.hub_files import HubChoice
@@ -38,9 +40,9 @@ def read(
     template: str | None = None,
     separator: str | None = None,
     separator_newlines: Literal["strip", "keep"] = "strip",
+    delimiter: str | None = None,
     split: str | None = None,
     config: str | None = None,
-    delimiter: str | None = None,
     revision: str | None = None,
     streaming: bool = False,
     on_error: Literal["quarantine", "raise"] = "quarantine",
@@ -49,8 +51,8 @@ def read(
 
     Each input is a path, a glob, a folder (searched recursively), "@list.txt" (one input per line), "-" (standard input),
     a dataset on the Hugging Face Hub ("finewebedu", "ORG/NAME", "hf://datasets/ORG/NAME@REVISION/PATH"), an URL, an Arrow
-    table, a `datasets` dataset, a data frame, or strings in any container or stream. Files are read in sorted order, once
-    each.
+    table or dataset, a `datasets` dataset or column, a frame or Series of pandas or polars, a dict of columns, or strings or
+    dicts in any container or stream. Files are read in sorted order, once each.
 
     A tuple is several inputs, as is a list of paths. Strings in anything else are documents. If they look like paths, globs
     or URLs, they are refused, unless `template="{text}"` says that they are text.
@@ -65,9 +67,9 @@ def read(
         template=template,
         separator=separator,
         separator_newlines=separator_newlines,
+        delimiter=delimiter,
         split=split,
         config=config,
-        delimiter=delimiter,
         revision=revision,
         streaming=streaming,
         on_error=on_error,
@@ -134,10 +136,10 @@ def _check(options: ReadOptions) -> None:
     """Refuse options that exclude each other, and a template that cannot be used."""
     if options.separator and options.format != "auto" and not REGISTERED[options.format].separator:
         raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
-    if options.template is not None:
-        Template(options.template)
     if (mark := options.delimiter) is not None and (len(mark) > 1 or not mark.isascii() or mark in '\r\n"\0'):
         raise UsageError(f"delimiter={options.delimiter!r} is not one character that can be between fields")
+    if options.template is not None:
+        Template(options.template)
 
 
 def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
@@ -214,8 +216,20 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
                     f" to say so, or {option_name('template', '{text}')} if they are documents"
                 )
             yield from item
+        elif _gives_paths(item):
+            paths = list(item)
+            if not paths:
+                raise MissingInputError("no file matches: the glob gave no path")
+            yield from paths
         else:
             yield item
+
+
+def _gives_paths(item: Any) -> bool:
+    """Whether an iterator is one of pathlib or glob: of Path.glob, which is a map since Python 3.13, iglob, map(Path, ...)."""
+    function = item.__reduce__()[1][0] if isinstance(item, map) else None
+    made_in = getattr(getattr(item, "gi_frame", None), "f_globals", {}).get("__name__", "").partition(".")[0]
+    return function is Path or isinstance(getattr(function, "__self__", None), Path) or made_in in ("pathlib", "glob")
 
 
 def _is_path(item: Any, template: str | None) -> bool:
@@ -235,21 +249,26 @@ def _streams(item: Any) -> Iterator[Stream]:
         raise WrongTypeError(
             f"an open file is not read: pass its path ({getattr(item, 'name', item)}); '-' is standard input"
         )
-    elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__"):
+    elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__") or hasattr(item, "collect_schema"):
         yield Stream("<table>", item)
-    elif kind == "datasets" and hasattr(item, "items"):
+    elif isinstance(item, Mapping) and item and all(map(is_dataset, item.values())):
         for split, dataset in item.items():
             yield Stream(f"<dataset {split}>", dataset)
+    elif kind == "pandas" and hasattr(item, "columns"):
+        raise WrongTypeError("this pandas is too old to be read: pass pyarrow.Table.from_pandas(frame), or upgrade it")
     elif is_dataset(item):
         yield Stream("<dataset>", item)
     elif isinstance(item, (set, frozenset)):
         raise WrongTypeError("a set has no order: pass sorted(texts); for files pass tm.read(*paths)")
-    elif isinstance(item, Iterable) and not isinstance(item, (bytes, dict)):
+    elif isinstance(item, Mapping):
+        yield Stream("<table>", item)
+    elif isgeneratorfunction(item) or (isinstance(item, Iterable) and not isinstance(item, bytes)):
         yield Stream("<iterable>", item)
     else:
-        raise WrongTypeError(
-            f"cannot read a {type(item).__name__}: pass paths, an Arrow table, a dataset or an iterable of strings"
+        instead = (
+            "what it returns" if callable(item) else "paths, a table, a dataset or an iterable of strings or dicts"
         )
+        raise WrongTypeError(f"cannot read a {type(item).__name__}: pass {instead}")
 
 
 def _spelling(item: str) -> str:

@@ -10,10 +10,13 @@ Standard input that cannot be cut (a text that is one document, parquet, an Arro
 from __future__ import annotations
 
 import io
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from inspect import isgeneratorfunction
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -32,6 +35,7 @@ from tokenmill.reading.formats import get_format
 from tokenmill.reading.formats.base import remedy
 from tokenmill.reading.pieces import check_fields
 from tokenmill.reading.resuming import DatasetTables, ResumePoint, is_dataset
+from tokenmill.reading.template import dig
 
 CHUNK_ROWS = 1 << 14
 BATCH_ROWS = 1000
@@ -141,14 +145,14 @@ def _cutter(whole: SourceFile, source: Source, head: bytes, raw: BinaryIO) -> Cu
     if finder is None:
         return None
     records = get_format(source.format).records(Piece(whole), decompressed(whole, raw))
-    return Cutter(records, finder, has_header=source.format in FIELD_MARKS)
-
-
-def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:
     if source.format in FIELD_MARKS:
         start = records.read(HEADER_BYTES)
         finder = CsvRows(field_mark(source, source.format, start).encode())
         records = cast(BinaryIO, io.BufferedReader(Continued(start, records), READ_BYTES))
+    return Cutter(records, finder, has_header=source.format in FIELD_MARKS)
+
+
+def _write_all(raw: BinaryIO, path: Path, name: str, emit: Listener) -> tuple[int, str]:
     digest, size, next_event = xxhash.xxh3_128(), 0, READ_BYTES
     with disk.open_to_write(path) as out:
         while data := raw.read(READ_BYTES):
@@ -195,7 +199,7 @@ def _needed_tables(tables: Iterable[pa.Table], stream: Stream, source: Source) -
     """The columns that are read. A stream that breaks off is an error of the input, not of the disk it is written to."""
     try:
         for number, table in enumerate(tables):
-            needed = _needed_columns(table, source)
+            needed = table.select(_needed(table.schema.names, source))
             if number == 0:
                 _refuse_data(needed, stream, source)
             yield needed
@@ -234,7 +238,7 @@ def _as_tables(
         return [data]
     if isinstance(data, pa.RecordBatchReader):
         return (pa.Table.from_batches([batch]) for batch in data)
-    if hasattr(data, "scanner"):  # a dataset of pyarrow
+    if hasattr(data, "to_batches"):  # a dataset or scanner of pyarrow
         return (pa.Table.from_batches([batch]) for batch in data.to_batches())
     if is_dataset(data):
         return DatasetTables(data, min(BATCH_ROWS, wanted() or BATCH_ROWS), resume)
@@ -243,29 +247,61 @@ def _as_tables(
             return [pa.table(data)]
         except pa.ArrowInvalid:  # one column
             return [pa.table({source.text_field: pa.chunked_array(data)})]
-    return _tables_of_strings(data, source.text_field, wanted)
+    if hasattr(data, "collect_schema"):  # a lazy frame of polars: what is not read stays where it is
+        needed = data.select(_needed(data.collect_schema().names(), source))
+        frames = needed.collect_batches() if hasattr(needed, "collect_batches") else [needed.collect()]
+        return (pa.table(frame) for frame in frames)
+    if isinstance(data, Mapping):
+        return [_table_of_columns(data, source)]
+    return _tables_of_rows(data() if isgeneratorfunction(data) else data, source, wanted)
 
 
-def _tables_of_strings(data: Iterable[Any], name: str, wanted: RowsWanted) -> Iterator[pa.Table]:
+def _table_of_columns(data: Mapping[str, Any], source: Source) -> pa.Table:
+    columns = {name: data[name] for name in _needed(list(data), source)}
+    try:
+        if any(isinstance(column, str) for column in columns.values()):
+            raise TypeError("a string is one document, not a column: pass [row] for one row")
+        return pa.table(columns)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise WrongTypeError(f"a dict is read as columns, which are lists of strings of one length: {error}") from error
+
+
+def _tables_of_rows(data: Iterable[Any], source: Source, wanted: RowsWanted) -> Iterator[pa.Table]:
     rows, first = iter(data), None
     while batch := list(islice(rows, min(BATCH_ROWS, wanted() or BATCH_ROWS))):
-        first = first or next((item for item in batch if item is not None), None)
-        if first is not None and not isinstance(first, str):
-            row = "(row['text'] for row in rows), an Arrow table or a dataset"
+        is_first, first = first is None, first or next((item for item in batch if item is not None), None)
+        if isinstance(first, Mapping):
+            records = [dict(item) if isinstance(item, Mapping) else {} for item in batch]
+            if is_first:
+                _needed(list(dict.fromkeys(name for record in records for name in record)), source)
+            lenient = source.text_template.lenient
+            columns = {name: [_value(record, name, lenient=lenient) for record in records] for name in source.fields}
+        elif first is None or isinstance(first, str):
+            columns = {source.text_field: batch}
+        else:
+            instead = "(row['text'] for row in rows), an Arrow table or a dataset"
+            instead = "(text.decode() for text in texts)" if isinstance(first, bytes) else instead
             raise WrongTypeError(
-                f"an iterable of documents yields strings, but this one yields {type(first).__name__}: {str(first)[:60]!r};"
-                f" pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else row}"
+                f"an iterable of documents yields strings or dicts, but this one yields {type(first).__name__}:"
+                f" {str(first)[:60]!r}; pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else instead}"
             )
-        yield pa.table({name: pa.array([_encoded(item) for item in batch], pa.large_binary())})
+        yield pa.table({name: pa.array(map(_encoded, column), pa.large_binary()) for name, column in columns.items()})
 
 
-def _needed_columns(table: pa.Table, source: Source) -> pa.Table:
-    names = [name if name in table.schema.names else name.split(".")[0] for name in source._fields]
-    missing = [name for name in names if name not in table.schema.names]
-    if missing:
-        names = table.schema.names
-        raise UsageError(f"no column {missing[0]!r}; it has {', '.join(names)}. {remedy(source, names)}")
-    return table.select(list(dict.fromkeys(names)))
+def _value(record: dict[str, Any], name: str, *, lenient: bool) -> Any:
+    """The value of a field; with `lenient`, numbers as text."""
+    value = dig(record, name)[1]
+    return (
+        (json.dumps(value) if isinstance(value, bool) else str(value)) if lenient and isinstance(value, Real) else value
+    )
+
+
+def _needed(names: list[str], source: Source) -> list[str]:
+    """The columns that are read, of those that there are; UsageError if one is not there."""
+    needed = [name if name in names else name.split(".")[0] for name in source.fields]
+    if missing := [name for name in needed if name not in names]:
+        raise UsageError(f"no column {missing[0]!r}; it has {', '.join(map(str, names))}. {remedy(source, names)}")
+    return list(dict.fromkeys(needed))
 
 
 def _encoded(item: Any) -> bytes | None:

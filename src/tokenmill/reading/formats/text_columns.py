@@ -132,6 +132,8 @@ def _as_binary(array: pa.Array, *, lenient: bool) -> pa.Array:
             bounds = pc.min_max(array.indices).as_py()
             if bounds["min"] < 0 or bounds["max"] >= len(array.dictionary):
                 raise pa.ArrowInvalid("a dictionary index points outside its dictionary")
+        if pa.types.is_string_view(array.dictionary.type):  # which Arrow does not decode
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
         array = array.dictionary_decode()
     _check_buffers(array)
     if lenient and not any(test(array.type) for test in _TEXT_TYPES):
