@@ -29,7 +29,15 @@ from tokenmill.building.task import TaskOptions, encode_task
 from tokenmill.building.task_context import CrashHistory
 from tokenmill.building.terminal import message
 from tokenmill.cli import main
-from tokenmill.errors import BuildError, DocumentError, InputError, MismatchError, TokenizerError, UsageError
+from tokenmill.errors import (
+    BuildError,
+    DocumentError,
+    InputError,
+    MismatchError,
+    MissingInputError,
+    TokenizerError,
+    UsageError,
+)
 from tokenmill.events import Event
 from tokenmill.io.checked_lines import read_lines
 from tokenmill.reading import head_of
@@ -766,8 +774,11 @@ def test_litter_is_swept_and_nothing_else(corpus, built, tokenizer_path, tmp_pat
 def test_no_source_at_all(tokenizer_path, tmp_path):
     """Nothing to read is a usage error, and no folder is made for it."""
     (tmp_path / "empty").mkdir()
-    for source in ((), tmp_path / "empty", tmp_path / "nowhere", str(tmp_path / "*.jsonl")):
+    for source in ((), tmp_path / "empty"):
         with pytest.raises(UsageError):
+            build(source, tokenizer_path, tmp_path / "store")
+    for source in (tmp_path / "nowhere", str(tmp_path / "*.jsonl")):
+        with pytest.raises(MissingInputError):
             build(source, tokenizer_path, tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
@@ -1033,11 +1044,9 @@ def test_a_crash_is_remembered_for_the_right_document(tokenizer_path, tmp_path):
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ([{"text": "a"}, {"text": "b"}], "dict"),
         ([1, 2], "int"),
         (["corpus.txt", "a typo"], "look like paths, such as 'corpus.txt'"),
         (["a typo", "*.txt"], "look like paths"),
-        ({"text": ["a"]}, "dict"),
         (b"text", "bytes"),
     ],
 )

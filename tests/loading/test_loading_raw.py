@@ -16,7 +16,7 @@ from packing_reference import numbered, spread, write_store
 from test_load import WIDTH, hashed, row_numbers, samples
 
 import tokenmill as tm
-from tokenmill.errors import CorruptError, UsageError
+from tokenmill.errors import CorruptError, MissingInputError, UsageError
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -144,7 +144,6 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
     for data, options, match in (
         (corpus, {"seq_len": 32}, "tokenizer is missing"),
         (corpus, {"tokenizer": tokenizer_path}, "seq_len is missing"),
-        (tmp_path / "nowhere", {"seq_len": 32, "tokenizer": tokenizer_path}, "nowhere"),
         (folder, {}, "seq_len is missing"),
         (tm.open(folder), {}, "seq_len is missing"),
         (tm.open(folder), {"seq_len": 4, "tokenizer": tokenizer_path}, "tokenizer: a store has its own"),
@@ -158,6 +157,8 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
     ):
         with pytest.raises(UsageError, match=match):
             tm.load(data, 2, **options)
+    with pytest.raises(MissingInputError, match="nowhere"):
+        tm.load(tmp_path / "nowhere", 2, seq_len=32, tokenizer=tokenizer_path)
 
 
 def test_text_that_is_not_in_files_is_kept_by_content(cache, tokenizer_path):

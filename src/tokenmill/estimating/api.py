@@ -80,8 +80,7 @@ def _estimated(source: Source, options: EstimateArguments) -> Estimate:
 def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
     if isinstance(given, Source) and reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
-    inputs = given if isinstance(given, tuple) else (given,)
-    source = given if isinstance(given, Source) else read(*inputs, **reading)
+    source = given if isinstance(given, Source) else read(given, **reading)
     for stream in source.streams:
         if not hasattr(stream.data, "__len__"):
             raise UsageError(
