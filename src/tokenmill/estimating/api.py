@@ -81,7 +81,7 @@ def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
     if isinstance(given, Source) and reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
     source = given if isinstance(given, Source) else read(given, **reading)
-    for stream in source.streams:
+    for stream in source._streams:
         if not hasattr(stream.data, "__len__"):
             raise UsageError(
                 f"{stream.name} can be read only once or has no length, and an estimate would use it up:"

@@ -66,7 +66,7 @@ def field_mark(source: Source, format: str, head: bytes) -> str:
         return source.delimiter or FIELD_MARKS[format]
     text = io.StringIO(head.decode("utf-8-sig", "surrogateescape"), newline="")
     headers = {mark: next(filter(None, csv.reader(text, delimiter=mark)), []) for mark in ",;\t|" if not text.seek(0)}
-    fitting = (mark for mark, names in headers.items() if set(source.fields) <= set(names))
+    fitting = (mark for mark, names in headers.items() if set(source._fields) <= set(names))
     return next(fitting, max(headers, key=lambda mark: len(headers[mark]) > 1))
 
 

@@ -274,8 +274,8 @@ def _tables_of_rows(data: Iterable[Any], source: Source, wanted: RowsWanted) -> 
             records = [dict(item) if isinstance(item, Mapping) else {} for item in batch]
             if is_first:
                 _needed(list(dict.fromkeys(name for record in records for name in record)), source)
-            lenient = source.text_template.lenient
-            columns = {name: [_value(record, name, lenient=lenient) for record in records] for name in source.fields}
+            lenient = source._text_template.lenient
+            columns = {name: [_value(record, name, lenient=lenient) for record in records] for name in source._fields}
         elif first is None or isinstance(first, str):
             columns = {source.text_field: batch}
         else:
@@ -298,7 +298,7 @@ def _value(record: dict[str, Any], name: str, *, lenient: bool) -> Any:
 
 def _needed(names: list[str], source: Source) -> list[str]:
     """The columns that are read, of those that there are; UsageError if one is not there."""
-    needed = [name if name in names else name.split(".")[0] for name in source.fields]
+    needed = [name if name in names else name.split(".")[0] for name in source._fields]
     if missing := [name for name in needed if name not in names]:
         raise UsageError(f"no column {missing[0]!r}; it has {', '.join(map(str, names))}. {remedy(source, names)}")
     return list(dict.fromkeys(needed))
