@@ -49,11 +49,11 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
         expected.tokens, expected.seconds, expected.disk_bytes
     """
     source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
-    if not source.streams:
+    if not source._streams:
         return _estimated(source, options)
     with TemporaryDirectory(prefix="tokenmill-estimate-") as folder:
         spool = Spool(source, Path(folder), parse_size(options.sample, "sample"))
-        saved = [segment.file for stream in source.streams for segment in spool.segments(stream)]
+        saved = [segment.file for stream in source._streams for segment in spool.segments(stream)]
         return _estimated(replace(source, files=(*source.files, *saved), streams=()), options)
 
 
