@@ -9,7 +9,7 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     building, packing            (neither imports the other)
     reading, encoding, store, watching     (none imports another)
     bar_chart, callers, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, log_records,
-    options, option_*, python_sources, split_names, errors, user_cache
+    options, option_*, python_sources, split_names, synonyms, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -42,6 +42,7 @@ BASE = {
     "options",
     "python_sources",
     "split_names",
+    "synonyms",
     "user_cache",
 }
 MIDDLE = {"reading", "encoding", "store", "watching"} | BASE
@@ -61,10 +62,11 @@ ALLOWED: dict[str, set[str]] = {
     "hub_errors": set(),
     "known_datasets": set(),
     "log_records": {"events"},
-    "option_kinds": {"errors", "formatting"},
+    "option_kinds": {"errors", "formatting", "synonyms"},
     "option_types": {"errors", "option_kinds"},
     "options": {"option_kinds", "option_types"},
-    "option_calls": {"errors", "option_kinds", "option_types", "options"},
+    "option_calls": {"errors", "option_types", "options", "synonyms"},
+    "synonyms": set(),
     "io": {"child_process", "errors"},
     "reading": BASE,
     "encoding": BASE,

@@ -1,14 +1,17 @@
-"""Writes docs/options.md, the reference of every option, from the declarations in tokenmill.options.
+"""Writes docs/options.md, the reference of every option, from the declarations in tokenmill.options; and the tables of
+docs/coming.md, what words of other tools mean here, from tokenmill.synonyms.
 
-python scripts/option_page.py            # rewrite the page; a test fails while it is out of date
+python scripts/option_page.py            # rewrite the pages; a test fails while they are out of date
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+WORDS_PAGE = PAGE.with_name("coming.md")
 HEAD = """\
 # Options
 
@@ -75,5 +78,45 @@ def _rows(group: type) -> list[str]:
     return rows
 
 
+def words_page() -> str:
+    """docs/coming.md with its tables as they should be."""
+    tables = "\n".join(_word_tables())
+    between = re.compile(r"(<!-- words -->\n).*?(<!-- end -->)", re.DOTALL)
+    return between.sub(lambda found: f"{found[1]}{tables}\n{found[2]}", WORDS_PAGE.read_text("utf-8"))
+
+
+def _word_tables() -> list[str]:
+    from tokenmill.option_calls import in_verbs
+    from tokenmill.synonyms import COMMANDS, VALUES, WORDS
+
+    def option(name: str) -> str:
+        return re.sub(r"^\w+|tm\.\w+", r"`\g<0>`", in_verbs(name))
+
+    lines = ["| option | here |", "|---|---|"]
+    for meaning, words, *places in WORDS:
+        here = re.sub(r"\{(\w+)\}", lambda name: option(name[1]), meaning)
+        if meaning.startswith("source|"):
+            here = "the input, as the first argument without a name; in a recipe `sources`"
+        elif places and meaning.isidentifier():
+            here = f"`{meaning}`"
+        elif " " not in meaning:
+            here = ", ".join(filter(None, map(option, meaning.split("|")))) or meaning
+        where = f" (of {', '.join(places[0].split())})" if places else ""
+        lines.append(f"| {_typed(words.removeprefix(f'{meaning} '))}{where} | {here} |")
+    lines += ["", "| value | here |", "|---|---|"]
+    lines += [f"| {_typed(words)} | {_choice(meaning)} |" for meaning, words, *_ in VALUES]
+    lines += ["", "| command | here |", "|---|---|"]
+    return lines + [f"| {_typed(words)} | {_choice(meaning.rpartition('|')[2])} |" for meaning, words in COMMANDS]
+
+
+def _typed(words: str) -> str:
+    return ", ".join(f"`{word}`" for word in words.split())
+
+
+def _choice(meaning: str) -> str:
+    return " or ".join(each if len(each.split()) > 2 else f"`{each}`" for each in meaning.split("|"))
+
+
 if __name__ == "__main__":
+    WORDS_PAGE.write_text(words_page(), "utf-8")
     PAGE.write_text(page(), "utf-8")

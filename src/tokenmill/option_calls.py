@@ -10,7 +10,6 @@ from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from tokenmill.errors import UnknownOptionError
-from tokenmill.option_kinds import nearest
 from tokenmill.option_types import Options, declared, with_given
 from tokenmill.options import (
     BuildArguments,
@@ -21,6 +20,7 @@ from tokenmill.options import (
     PackOptions,
     ReadOptions,
 )
+from tokenmill.synonyms import remedy
 
 VERBS: dict[str, type[Options]] = {
     "tm.read": ReadOptions,
@@ -107,11 +107,11 @@ class _Short(inspect.Signature):
 
 def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
     """The same function; an unknown keyword raises UnknownOptionError with the nearest name."""
-    known = inspect.signature(function).parameters
+    known, name = inspect.signature(function).parameters, f"tm.{function.__name__.removesuffix('_store')}"  # open_store
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> Result:
-        refuse_unknown(f"tm.{function.__name__}", keywords, known)
+        refuse_unknown(name, keywords, known)
         return function(*args, **keywords)
 
     return call
@@ -121,25 +121,19 @@ def refuse_unknown(function: str, keywords: Collection[str], known: Collection[s
     """Raise UnknownOptionError for the first keyword that the function does not have, with the verb or the name that is meant."""
     for keyword in keywords:
         if keyword not in known:
-            raise UnknownOptionError(f"{function} has no option {keyword!r}{_remedy(keyword, known)}")
+            raise UnknownOptionError(f"{function} has no option {keyword!r}{_remedy(function, keyword, known)}")
 
 
-def _remedy(keyword: str, known: Collection[str]) -> str:
-    if homes := _verbs_with(keyword):
-        return f": it belongs to {homes}"
-    if near := nearest(keyword, known):
-        return near
-    elsewhere = {option: None for group in VERBS.values() for option in _names(group)}
-    if near := nearest(keyword, list(elsewhere)):
-        option = near.removeprefix("; did you mean ").removesuffix("?")
-        return f"; did you mean {option} of {_verbs_with(option)}?"
-    return f"; it has {', '.join(known)}"
+def _remedy(function: str, keyword: str, known: Collection[str]) -> str:
+    where = function.rpartition(".")[2]
+    return remedy(keyword, where, {name: name for name in known}, in_verbs) or f"; it has {', '.join(known)}"
 
 
-def _verbs_with(option: str) -> str:
-    """ "tm.pack and tm.load", or nothing."""
+def in_verbs(option: str) -> str:
+    """ "seq_len of tm.pack and tm.load", or nothing."""
     *most, last = [verb for verb, group in VERBS.items() if option in _names(group)] or [""]
-    return f"{', '.join(most)} and {last}" if most else last
+    verbs = f"{', '.join(most)} and {last}" if most else last
+    return f"{option} of {verbs}" if verbs else ""
 
 
 def _names(group: type[Options]) -> list[str]:

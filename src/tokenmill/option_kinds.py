@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 import os
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 from tokenmill.formatting import size_in_bytes
+from tokenmill.synonyms import VALUES, choice_remedy
 
 Schema = dict[str, Any]
 
@@ -46,25 +47,34 @@ class Kind:
 
 @dataclass(eq=False, repr=False)
 class Whole(Kind):
-    """A whole number in a range, of Python's type or numpy's; an amount may be written as 1e6, which is a float."""
+    """A whole number in a range, of Python's type or numpy's; an amount may be written as 1e6, which is a float.
+
+    With `shares` it may be a share of the cores as text: "80%".
+    """
 
     low: int
     high: int
     is_amount: bool = False
+    shares: bool = False
     written_as = "number"
     types = (Integral,)
 
-    def check(self, value: Any) -> int:
+    def check(self, value: Any) -> Any:
+        if self.shares and isinstance(value, str) and re.fullmatch(r"(100|[1-9]\d?)%", value):
+            return value
         try:
             is_float = self.is_amount and isinstance(value, float) and value.is_integer()
             number = int(value) if is_float else operator.index(value)
         except TypeError:
             number = self.low - 1
         if isinstance(value, bool) or not self.low <= number <= self.high:
-            raise Refused(f"is not a whole number from {self.low} to {self.high}")
+            share = ", or a share of the cores such as 80%; leave it out for one per core" if self.shares else ""
+            raise Refused(f"is not a whole number from {self.low} to {self.high}{share}")
         return number
 
-    def parse(self, text: str) -> int:
+    def parse(self, text: str) -> Any:
+        if self.shares and text.endswith("%"):
+            return text
         with suppress(ValueError):
             return int(text)
         with suppress(ValueError):
@@ -73,11 +83,14 @@ class Whole(Kind):
         raise Refused("is not a whole number")
 
     def schema(self) -> Schema:
-        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+        schema = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        share = {"type": "string", "pattern": "^(100|[1-9][0-9]?)%$"}
+        return {"anyOf": [schema, share]} if self.shares else schema
 
     @property
     def label(self) -> str:
-        return f"whole number from {self.low}" if self.low >= 0 else "whole number"
+        share = ", or a share such as 80%" if self.shares else ""
+        return f"whole number{f' from {self.low}' if self.low >= 0 else ''}{share}"
 
 
 @dataclass(eq=False, repr=False)
@@ -175,7 +188,7 @@ class OneOf(Kind):
             return value
         if not isinstance(value, str) or value not in self.words:
             function = ", or a function" if self.functions else ""
-            near = nearest(value, self.words) if isinstance(value, str) else ""
+            near = choice_remedy(VALUES, value, self.words) if isinstance(value, str) else ""
             raise Refused(f"is not one of {', '.join(self.words)}{function}{near}")
         return value
 
@@ -297,7 +310,8 @@ class Token(Kind):
         if isinstance(value, str) and value:
             return value
         try:
-            return Whole(0, 2**62).check(value)
+            number: int = Whole(0, 2**62).check(value)
+            return number
         except Refused:
             raise Refused("is not a token, an id from 0, auto or none") from None
 
@@ -317,17 +331,3 @@ class Device(Kind):
 
     def schema(self) -> Schema:
         return Token().schema()
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """ "; did you mean ...?", if one of the names begins with this one, or is similar. Flags may be among them."""
-    plain = {_plain(one): one for one in names}
-    typed = _plain(name)
-    near = [one for one in plain if len(typed) > 1 and one.startswith(typed)]
-    near = near or difflib.get_close_matches(typed, plain, 1, 0.6)
-    return f"; did you mean {plain[near[0]]}?" if near else ""
-
-
-def _plain(name: str) -> str:
-    """A name without what only sets spellings apart: "--max-rows" and "MAX_ROWS" are "max_rows"."""
-    return name.strip("-").lower().replace("-", "_")

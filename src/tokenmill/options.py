@@ -141,7 +141,8 @@ class RunOptions(Options):
         Help("text per shard", "32MB; 1MB for slow Python tokenizers", "SIZE"),
     ] = None
     workers: Annotated[
-        Annotated[int, Whole(0, 4096)] | None, Help("worker processes; 0 runs in this process", "one per core", "N")
+        Annotated[int | str, Whole(0, 4096, shares=True)] | None,
+        Help("worker processes, or a share such as 80%; 0 runs in this process", "one per physical core", "N"),
     ] = None
     memory: Annotated[
         Annotated[str | int, Size(LEAST_MEMORY)] | None,

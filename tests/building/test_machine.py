@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ from tokenmill.building.machine import (
     resident_bytes,
     share_out,
     usable_cores,
+    worker_count,
 )
 from tokenmill.cli import main
 from tokenmill.errors import UsageError
@@ -120,6 +122,7 @@ def test_cores_follow_the_affinity():
     """A process pinned to one core uses one, however many the machine has."""
     script = """
 import os
+import re
 from tokenmill.building.machine import share_out, usable_cores
 before = usable_cores()
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -150,6 +153,45 @@ def test_little_memory_means_fewer_workers():
     """Workers too small to be of use are not started."""
     assert share_out(16, "1GB")[0] < share_out(16, "100GB")[0] == 16
     assert share_out(16, "1MB")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "count"),
+    [
+        (None, 10, 10),
+        (3, 10, 3),
+        (0, 10, 0),
+        ("80%", 10, 8),
+        ("80%", 2, 1),
+        ("1%", 10, 1),
+        ("100%", 3, 3),
+        ("50%", 5, 2),
+    ],
+)
+def test_workers_are_a_number_or_a_share_of_the_cores(workers, cores, count, monkeypatch):
+    assert worker_count(workers, cores) == count
+    monkeypatch.setattr("tokenmill.building.machine.usable_cores", lambda: cores)
+    assert share_out(workers, "64GB")[0] == max(1, count)
+
+
+@pytest.mark.parametrize("workers", ["0%", "101%", "8.5%", "80", "%", "-1", "auto", -1, 1.5])
+def test_other_workers_are_refused(workers, capsys):
+    remedy = "is not a whole number from 0 to 4096, or a share of the cores such as 80%; leave it out for one per core"
+    with pytest.raises(UsageError, match=re.escape(f"workers={workers!r} {remedy}")):
+        tm.build("x", "bytes", "y", workers=workers)
+    with pytest.raises(UsageError, match=r"build\.workers: .* is not a whole number from 0 to 4096, or a share"):
+        tm.recipe({"sources": {"a": "x"}, "tokenizer": "bytes", "pack": {"seq_len": 8}, "build": {"workers": workers}})
+
+
+def test_a_share_of_the_cores_builds(tmp_path):
+    """On the command line, in Python and in a recipe, with the same store."""
+    (tmp_path / "a.txt").write_text("some words")
+    command = ["build", str(tmp_path / "a.txt"), "-t", "bytes", "-o", str(tmp_path / "b"), "--workers", "50%", "-q"]
+    assert main(command) == 0
+    store = tm.build(tmp_path / "a.txt", "bytes", tmp_path / "c", workers="50%", progress="quiet")
+    assert store.fingerprint == tm.open(tmp_path / "b").fingerprint
+    source = {"sources": {"a": str(tmp_path / "a.txt")}, "tokenizer": "bytes", "pack": {"seq_len": 8}}
+    assert tm.recipe(source, set=["build.workers=50%"]).config.build == {"workers": "50%"}
 
 
 def test_without_options_the_machine_decides():

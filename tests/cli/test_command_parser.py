@@ -69,7 +69,6 @@ def test_help_is_a_command_too(command, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["build"],
         ["build", "x"],
         ["info"],
@@ -93,3 +92,12 @@ def test_what_looks_like_a_flag_and_is_none(tmp_path, capsys):
     assert main(["info", "--", "--tokenizr"]) == 3
     assert "--tokenizr" in capsys.readouterr().err
     assert main(["bench", "-", "-t", os.devnull]) == 2
+
+
+def test_a_command_of_commands_alone_shows_its_help(capsys):
+    for command in ([], ["cache"]):
+        with pytest.raises(SystemExit) as caught:
+            main(command)
+        out, err = capsys.readouterr()
+        assert (caught.value.code, err) == (0, "")
+        assert out.startswith(f"usage: {' '.join(['tokenmill', *command])} ")

@@ -173,7 +173,7 @@ def test_packing_page_runs(tmp_path, tokenizer_path):
     block += "assert len(parts['train']) + len(parts['eval']) >= len(view) > 1\n"
     run_script(block, tmp_path)
     told = run_commands(page, tmp_path)
-    assert "boundaries/row" in told["pack corpus/ --seq-len 2048 --compare"]
+    assert "boundaries/row" in told["stats corpus/ --seq-len 2048 --compare"]
     assert (tmp_path / "rows.svg").exists()
 
 

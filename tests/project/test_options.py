@@ -62,6 +62,8 @@ def script(name: str):
 def wrong_values(kind: Kind) -> list[object]:
     """Values just outside what a kind takes."""
     if isinstance(kind, Whole):
+        if kind.shares:
+            return [kind.low - 1, kind.high + 1, True, "1", 1.5, "0%", "101%", "80 %"]
         return [kind.low - 1, kind.high + 1, True, "1", 1.5]
     if isinstance(kind, Number):
         return [kind.low - 1, float("nan"), "1", True]
@@ -144,7 +146,7 @@ def test_signatures_are_the_declarations(verb):
         (lambda: tm.build("x", "bytes", seqlen=8), "'seqlen'; did you mean seq_len of tm.pack, tm.load and tm.export?"),
         (lambda: tm.read("x", text="a"), "tm.read has no option 'text'; did you mean text_field?"),
         (lambda: tm.load("x", 8, text="a"), "did you mean text_field of tm.read, tm.build and tm.estimate?"),
-        (lambda: tm.load("x", 8, workers=1), "tm.load has no option 'workers': it belongs to tm.build"),
+        (lambda: tm.load("x", 8, memory=1), "tm.load has no option 'memory': it belongs to tm.build"),
         (
             lambda: tm.load_tokenizer("bytes", engin="a"),
             "tm.load_tokenizer has no option 'engin'; did you mean engine?",
@@ -232,7 +234,7 @@ def test_flags_are_the_keywords():
     given = ["build", "x", "-t", "y", "--max-rows", "3", "--template", r"{a}\n{b}", "--force", "--shard-bytes", "4KB"]
     found = given_options(parser().parse_args(given), options.BuildArguments)
     assert found == {"max_rows": 3, "template": "{a}\n{b}", "force": True, "shard_bytes": "4KB"}
-    given = ["pack", "x", "--seq-len", "8", "--buckets", "2,4", "--strategy", "pad"]
+    given = ["stats", "x", "--seq-len", "8", "--buckets", "2,4", "--strategy", "pad"]
     assert given_options(parser().parse_args(given), options.PackOptions) == {
         "seq_len": 8,
         "buckets": (2, 4),

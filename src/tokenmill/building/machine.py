@@ -67,7 +67,14 @@ def needs_of(characters: int, *, by_reference: bool, is_unigram: bool, proof: bo
     return Needs(*((base << 20) + each * characters for base, each in sizes))
 
 
-def share_out(workers: int | None, memory: str | int | None, needs: Needs | None = None) -> tuple[int, int]:
+def worker_count(workers: int | str | None, cores: int) -> int:
+    """A number of workers as it is given: itself, a share of the cores such as "80%", or None for all of them."""
+    if isinstance(workers, str):
+        return max(1, cores * int(workers.rstrip("%")) // 100)
+    return cores if workers is None else workers
+
+
+def share_out(workers: int | str | None, memory: str | int | None, needs: Needs | None = None) -> tuple[int, int]:
     """The number of workers and the bytes each may use. Little memory means fewer workers, but at least one.
 
     With `needs` of a tokenizer, less `memory` than that raises UsageError.
@@ -80,7 +87,7 @@ def share_out(workers: int | None, memory: str | int | None, needs: Needs | None
             raise UsageError(f"memory={memory} is too little for this tokenizer: it needs {once}{_mib(work)}")
     needs = needs or Needs()
     budget -= needs.parent
-    count = max(1, min(usable_cores() if workers is None else workers, budget // max(WORKER_BYTES, needs.worker)))
+    count = max(1, min(worker_count(workers, usable_cores()), budget // max(WORKER_BYTES, needs.worker)))
     return count, max(budget // count, min(WORKER_BYTES, needs.worker))
 
 

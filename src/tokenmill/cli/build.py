@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     add_options(running, RunOptions, skip=["progress"])
     add_json(running)
     verbosity = running.add_mutually_exclusive_group()
-    verbosity.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    verbosity.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     verbosity.add_argument(
         "-v", "--verbose", action="store_true", help="show the plan, the proof of the engine and every shard"
     )
@@ -50,7 +50,8 @@ def _build(options: argparse.Namespace) -> int:
         store = build_store(tuple(options.source), arguments, allow_temporary=False)
     if store is None:  # a slice, and others are not done yet
         return 0
-    print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
+    if options.json or not options.quiet:
+        print_info(str(arguments.out or store.path), as_json=options.json, brief=not options.verbose)
     return failed_files(len(store.failed))
 
 
@@ -60,7 +61,7 @@ def _start_early(source: list[str], arguments: BuildArguments) -> None:
     This is decided by what can be seen at once.
     """
     is_trial = any(getattr(arguments, each.name) is not None for each in fields(TrialOptions))
-    is_alone = arguments.workers is not None and arguments.workers < 2
+    is_alone = arguments.workers in (0, 1)
     if is_trial or is_alone or arguments.backend != "local" or arguments.out is None or os.path.lexists(arguments.out):
         return
     from tokenmill.building.executors.worker_process import SMALL_BYTES, prepare_template

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tokenmill.formatting import printable
-from tokenmill.option_kinds import nearest
+from tokenmill.option_calls import in_verbs
+from tokenmill.synonyms import COMMANDS, choice_remedy, remedy
 
-# Names that other programs have for commands, where the nearest name would not find them.
-SYNONYMS = {"rm": "remove", "delete": "remove"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
@@ -22,6 +22,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)  # an abbreviation would change its meaning with a new flag
         self.commands: dict[str, CommandParser] = {}
+        self.top = self  # of all commands
+        self.first = ""  # argument
 
     def add_subparsers(self, **settings: Any) -> Any:
         added = super().add_subparsers(**settings)
@@ -35,7 +37,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         given = list(sys.argv[1:] if args is None else args)
+        if self.commands and not given:
+            given = ["--help"]
         self._refuse_unknown(given)
+        self.first = given[0] if given else ""
         found, extra = super().parse_known_args(given, namespace)
         if extra and not self.commands:
             self.error(f"unexpected argument {extra[0]!r}")
@@ -43,6 +48,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
+        if message.endswith("required: -t/--tokenizer") and os.path.exists(os.path.join(self.first, "manifest.json")):
+            message = f"{self.first} is a token store already: tokenmill info, stats and export take it as it is"
         self.exit(2, printable(f"{self.prog}: {message} (see: {self.prog} --help)").replace("\n", " ") + "\n")
 
     def _refuse_unknown(self, given: list[str]) -> None:
@@ -54,7 +61,8 @@ class CommandParser(argparse.ArgumentParser):
             if not is_flag(word):
                 if self.commands:
                     if word not in self.commands:
-                        self.error(f"no command {word!r}{nearest(SYNONYMS.get(word, word), self.commands)}")
+                        self.error(f"no command {word!r}{choice_remedy(COMMANDS, word, self.commands)}")
+                    self.commands[word].top = self.top
                     return  # the rest is for that command
             elif not self._knows(word):
                 self.error(self._no_option(word, before))
@@ -65,10 +73,18 @@ class CommandParser(argparse.ArgumentParser):
         return name in self.flags
 
     def _no_option(self, word: str, before: argparse.Action | None) -> str:
-        near = nearest(word.partition("=")[0], [flag for flag in self.flags if flag.startswith("--")])
+        known = {flag[2:].replace("-", "_"): flag for flag in self.flags if flag.startswith("--")}
+        known |= {each.dest: f"{each.dest.upper()}, without a flag" for each in self._get_positional_actions()}
+        near = remedy(word.partition("=")[0], self.prog.split()[-1], known, self._elsewhere)
         if not near and before is not None and before.nargs is None:
             near = f"; if it is the value of {before.option_strings[-1]}, write {before.option_strings[-1]}={word}"
         return f"no option {word!r}{near}"
+
+    def _elsewhere(self, option: str) -> str:
+        """ "--seq-len of tokenmill stats and tokenmill export", an option of Python, or nothing."""
+        flag = f"--{option.replace('_', '-')}"
+        commands = [f"tokenmill {name}" for name, command in self.top.commands.items() if flag in command.flags]
+        return f"{flag} of {' and '.join(commands)}" if commands else in_verbs(option)
 
 
 def is_flag(word: str) -> bool:

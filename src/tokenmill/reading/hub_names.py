@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from tokenmill.errors import UsageError
 from tokenmill.io.object_store import is_url
 from tokenmill.known_datasets import KNOWN, KnownDataset, known_dataset
-from tokenmill.option_kinds import nearest
+from tokenmill.synonyms import nearest
 
 SCHEME = "hf://"
 PREFIX = "hf://datasets/"

@@ -9,7 +9,8 @@ from typing import Any
 
 from tokenmill.display import fields_in_one_line
 from tokenmill.errors import UsageError
-from tokenmill.option_kinds import Many, Text, nearest
+from tokenmill.option_calls import in_verbs
+from tokenmill.option_kinds import Many, Text
 from tokenmill.option_types import Option, Options, declared
 from tokenmill.options import PackOptions, ReadOptions, SplitOptions
 from tokenmill.packing.layout import layout_of, row_format_of
@@ -17,6 +18,7 @@ from tokenmill.packing.splits import shares
 from tokenmill.reading.template import Template
 from tokenmill.recipes.keys import FOLDER, SECTIONS, SHARE, TOKENIZER, TOP, SourceKeys, TokenizerKeys
 from tokenmill.recipes.yaml_lines import YamlValue
+from tokenmill.synonyms import remedy
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # also valid as a folder, as a keyword and in --set
 TRAIN = "train"
@@ -81,15 +83,16 @@ def _refuse_unknown(keys: Keys, known: Collection[str], section: str) -> None:
     for name, written in keys.items():
         if name not in known:
             key = f"{section}.{name}" if section else name
-            near = nearest(name, known) or _elsewhere(name, section)
+            where = "rows" if section == "pack" else section.partition(".")[0] or "top"  # not as in tm.pack
+            near = remedy(name, where, {each: each for each in known}, _elsewhere)
             raise written.error(f"{key} is not a key of a recipe{near} ({section or 'top'}: {', '.join(known)})")
 
 
-def _elsewhere(name: str, section: str) -> str:
-    """ "; did you mean ...?", for a key that belongs to another section."""
-    homes = [home for home, group in SECTIONS.items() if name in declared(group) and home != section]
-    homes += ["sources.NAME"] if name in declared(SourceKeys) and not section.startswith("sources.") else []
-    return f"; did you mean {' or '.join(f'{home}.{name}' for home in homes)}?" if homes else ""
+def _elsewhere(name: str) -> str:
+    """The sections that have a key, as in "pack.seq_len or load.seq_len", an option that only Python has, or nothing."""
+    homes = [f"{home}.{name}" for home, group in SECTIONS.items() if name in declared(group)]
+    homes += [f"sources.NAME.{name}"] if name in declared(SourceKeys) else [name] if name in TOP else []
+    return " or ".join(homes) or in_verbs(name)
 
 
 def _section(keys: Keys, group: type[Options], section: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tokenmill.formatting import some
 from tokenmill.io.atomic import naming_files
 from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
 from tokenmill.io.object_store import is_url
+from tokenmill.option_calls import suggests
 from tokenmill.split_names import TRAIN, files_by_split
 from tokenmill.store.bucket import open_mirror, remake_mirror
 from tokenmill.store.checksums import repair_hint
@@ -436,6 +437,7 @@ def _open_files() -> int:
     return OPEN_COLUMNS if limit == resource.RLIM_INFINITY else min(OPEN_COLUMNS, max(16, limit // 2))
 
 
+@suggests
 def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = None) -> Store:
     """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it.
 
@@ -449,7 +451,7 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
     folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(os.path.expanduser(path))
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, is_asked_for=True)
     name = mirrored_url(folder) or folder
     if not manifest.complete:
         if not manifest.shard_ids and not manifest.failed:

@@ -16,7 +16,7 @@ from tokenmill.options import Backend
 def executor_for(
     emit: Listener,
     *,
-    workers: int | None,
+    workers: int | str | None,
     memory: str | int | None,
     text_bytes: int | None,
     is_trial: bool = False,

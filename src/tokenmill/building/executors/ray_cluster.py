@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tokenmill.building.machine import PARENT_BYTES, WORKER_BYTES
+from tokenmill.building.machine import PARENT_BYTES, WORKER_BYTES, worker_count
 from tokenmill.errors import BuildError, UsageError
 from tokenmill.formatting import parse_size
 from tokenmill.option_types import option_name
@@ -97,10 +97,10 @@ class RayCluster:
         """Nodes that can have workers."""
         return sum(bool(node["Alive"] and node["Resources"].get("CPU")) for node in self.ray.nodes())
 
-    def share_out(self, workers: int | None, memory: str | int | None) -> tuple[int, int]:
+    def share_out(self, workers: int | str | None, memory: str | int | None) -> tuple[int, int]:
         """The number of workers and the bytes each may use: by default one per CPU, and half of what Ray counts as memory."""
         cores = self.cores()
-        count = cores if workers is None else workers
+        count = worker_count(workers, cores)
         if memory is None:
             share = int(self.ray.cluster_resources().get("memory", 0)) // 2 // max(cores, count)
         else:

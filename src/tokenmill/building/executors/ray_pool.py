@@ -72,7 +72,7 @@ class RayPool:
         emit: Listener,
         *,
         address: str | None = None,
-        workers: int | None = None,
+        workers: int | str | None = None,
         memory: str | int | None = None,
         most: int | None = None,
     ) -> None:
