@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,10 @@ from io import BytesIO, StringIO, TextIOWrapper
 import pytest
 
 import tokenmill as tm
+from tokenmill.building.terminal import Terminal
 from tokenmill.cli import main
+from tokenmill.errors import MissingStoreError, UsageError
+from tokenmill.events import EngineProof
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
@@ -261,3 +265,93 @@ def test_verify(store, capsys):
     assert main(["verify", str(store), "--repair"]) == 0
     assert "repaired" in capsys.readouterr().out
     assert main(["verify", str(store)]) == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["info"], ["show"], ["verify"], ["stats", "--seq-len", "8"], ["pack", "--seq-len", "8"]]
+)
+def test_a_wrong_path_is_answered_with_the_stores_near_it(command, store, tmp_path, capsys, monkeypatch):
+    """Those beside it and in it, the nearest name first."""
+    for name in ("another", "corpus"):
+        shutil.copytree(store, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    for wrong, said in (
+        ("corpsu", "corpsu (no such folder); stores near it: corpus, another, store"),
+        (".", ". (it has no manifest.json); stores near it: another, corpus, store"),
+        ("no/thing", "no/thing (no such folder)"),
+    ):
+        assert main([command[0], wrong, *command[1:]]) == 3
+        assert capsys.readouterr().err == f"tokenmill: no token store at {said}\n"
+
+
+def test_a_wrong_path_in_python(store, tmp_path):
+    with pytest.raises(
+        MissingStoreError, match=r"no token store at .*stroe \(no such folder\); stores near it: .*store$"
+    ):
+        tm.pack(tmp_path / "stroe", 8)
+    with pytest.raises(
+        MissingStoreError, match=r"\(no such folder\); stores near it: .*store; raw text needs a tokenizer$"
+    ):
+        tm.load(tmp_path / "stroe", 2, seq_len=8)
+    with pytest.raises(
+        UsageError, match=r"tokenizer is missing: '\*\.txt' is not a store, and raw text needs a tokenizer"
+    ):
+        tm.load("*.txt", 2, seq_len=8)
+
+
+def test_a_store_is_not_built_again(store, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["build", str(store), "-o", "x"])
+    assert caught.value.code == 2
+    said = f"tokenmill build: {store} is a token store already: tokenmill info, stats and export take it as it is"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_quiet_commands_print_nothing_but_errors(tmp_path, capsys):
+    """No result either, unless it is asked for as JSON; and no warning."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 2 + "{'text': 1}\n" * 9)
+    source, store, out, again = (str(tmp_path / name) for name in ("a.jsonl", "store", "out", "again"))
+    build = ["build", source, "-t", "bytes", "-o", store, "--workers", "0"]
+    export, bring = ["export", store, out, "--format", "nanogpt"], ["import", out, again, "-t", "bytes"]
+    for command in (build, build, export, export, bring):
+        assert main([*command, "-q"]) == 0
+        assert capsys.readouterr() == ("", "")
+    assert main([*export, "-q", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "nanogpt"
+    assert main(["build", source, str(tmp_path / "none"), "-t", "bytes", "-o", store, "-q"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_first_build_tells_its_engine_once(tmp_path, capsys):
+    """With the proof on the plan's line only; `tokenmill info` has it later."""
+    (tmp_path / "a.txt").write_text("some words")
+    command = ["build", str(tmp_path / "a.txt"), "-t", "bytes", "-o", str(tmp_path / "store"), "--workers", "0"]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    [proof] = re.findall(r"^engine tokenizers [\d.]+: (.*); inside this process$", err, re.MULTILINE)
+    assert proof not in out
+    assert len(re.findall(r"^engine +tokenizers [\d.]+$", out, re.MULTILINE)) == 1
+    assert main(["info", str(tmp_path / "store")]) == 0
+    assert proof in capsys.readouterr().out
+
+
+def test_a_short_proof_is_not_announced(capsys):
+    for mode, seconds, is_told in (
+        ("plain", 1.0, False),
+        ("plain", 4.0, True),
+        ("verbose", 1.0, True),
+        ("quiet", 9.0, False),
+    ):
+        Terminal(mode)(EngineProof(tokenizer="gpt2", seconds=seconds))
+        assert ("first use of gpt2" in capsys.readouterr().err) is is_told
+
+
+def test_pack_is_stats(store, capsys):
+    for command in ("stats", "pack"):
+        assert main([command, str(store), "--seq-len", "8"]) == 0
+    out = capsys.readouterr().out
+    assert out[: len(out) // 2] == out[len(out) // 2 :] != ""
+    with pytest.raises(SystemExit):
+        main(["help", "pack"])
+    assert capsys.readouterr().out.startswith("usage: tokenmill stats ")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UsageError
+from tokenmill.errors import MissingStoreError, UsageError
 from tokenmill.formatting import some
 from tokenmill.io.object_store import is_bucket_url
 from tokenmill.loading.loader import Loader, current_rank
@@ -86,6 +87,13 @@ def _store(data: Any, tokenizer: Any) -> Store:
             raise UsageError("tokenizer: a store has its own; leave it out")
         return data
     if tokenizer is None:
+        if isinstance(data, str | os.PathLike) and not (
+            has_magic(str(data)) or os.path.exists(os.path.expanduser(data))
+        ):
+            try:
+                open_store(data)
+            except MissingStoreError as error:
+                raise MissingStoreError(f"{error}; raw text needs a tokenizer") from None
         raise UsageError(f"tokenizer is missing: {data!r:.80} is not a store, and raw text needs a tokenizer")
     from tokenmill.building.api import build  # and with it readers and engines, which a built store does not need
 

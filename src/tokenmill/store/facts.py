@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import CorruptError
-from tokenmill.formatting import human, in_short, in_words, percent, some
+from tokenmill.formatting import human, in_words, percent, some
 from tokenmill.io import disk
 from tokenmill.io.checked_lines import numbered_records
 from tokenmill.io.mirror import mirrored_url
@@ -31,7 +31,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     Costs one stat per file.
     """
     folder = open_mirror(str(path)) if is_url(path) else Path(os.path.expanduser(path))
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, is_asked_for=True)
     disk_bytes = _disk_bytes(folder) if mirrored_url(folder) is None else sum(manifest.shard_bytes())
     more = {"splits": _splits(folder, manifest), "disk_bytes": disk_bytes, **_from_log(folder)}
     return {**facts_of(folder, manifest), **more}
@@ -135,10 +135,9 @@ def _tokenizer(facts: dict[str, Any]) -> str:
 
 
 def info_table(facts: dict[str, Any], *, brief: bool = False) -> str:
-    """The facts as a table for people. `brief`: only the beginning of the proof of the engine."""
+    """The facts as a table for people. `brief`: without the proof of the engine, which the build has shown."""
     if brief:
-        tokenizer = facts["tokenizer"]
-        facts = {**facts, "tokenizer": {**tokenizer, "proof": in_short(tokenizer["proof"])}}
+        facts = {**facts, "tokenizer": {**facts["tokenizer"], "proof": ""}}
     return "\n".join(f"{name:<{NAMES}}{value}" for name, value in info_rows(facts))
 
 
@@ -201,7 +200,10 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             if facts["special_documents"]
             else "",
         ),
-        ("engine", f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}"),
+        (
+            "engine",
+            f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}".rstrip(": "),
+        ),
         ("", _last_build(facts)),
         ("log", of_log if skipped else ""),
         ("fingerprint", facts["fingerprint"]),

@@ -38,7 +38,7 @@ def verify_store(folder: Path) -> list[Damage]:
 
 def _verify(folder: Path) -> list[Damage]:
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(folder, is_asked_for=True)
     except CorruptError as error:
         return [Damage(NAME, str(error))]
     if not manifest.complete and not manifest.failed:

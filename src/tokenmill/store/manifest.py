@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenmill.display import fields_in_one_line
 from tokenmill.errors import CorruptError, MissingStoreError, StoreError
+from tokenmill.formatting import first_names
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, write_atomically
 from tokenmill.option_types import option_name
 from tokenmill.store.columns import ENDS, IDS, ColumnSpec, file_bytes, is_count
+from tokenmill.synonyms import nearest
 
 FORMAT = "tokenmill-store"
 VERSION = 3
@@ -85,20 +88,34 @@ class Manifest:
         write_atomically(folder / NAME, unsealed + _seal(unsealed))
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read and check a manifest. Raises MissingStoreError, CorruptError, or StoreError for another format version."""
+def read_manifest(folder: Path, *, is_asked_for: bool = False) -> Manifest:
+    """Read and check a manifest. Raises MissingStoreError, CorruptError, or StoreError for another format version.
+
+    If the user has named the folder (`is_asked_for`), MissingStoreError names stores near it.
+    """
     path = folder / NAME
     try:
         raw = disk.read_bytes(path)
     except FileNotFoundError:
         why = f"it has no {NAME}" if folder.is_dir() else "no such folder"
-        raise MissingStoreError(f"no token store at {folder} ({why})") from None
+        near = _stores_near(folder) if is_asked_for else ""
+        raise MissingStoreError(f"no token store at {folder} ({why}){near}") from None
     except NotADirectoryError:
         remedy = "tokenmill build (tm.build) makes a store from text"
         raise MissingStoreError(f"no token store at {folder}: it is a file; {remedy}") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     return parse_manifest(raw, path)
+
+
+def _stores_near(folder: Path) -> str:
+    """ "; stores near it: ...", those in a folder and beside it, with the nearest name first."""
+    found: list[Path] = []
+    for place in {folder: None, folder.parent: None}:
+        with suppress(OSError):
+            found += [Path(each.path) for each in disk.entries(place)[:1000] if (Path(each.path) / NAME).exists()]
+    found.sort(key=lambda path: (not nearest(folder.name, [path.name]), path))
+    return f"; stores near it: {first_names(map(str, found))}" if found else ""
 
 
 def parse_manifest(raw: bytes, path: Path | str) -> Manifest:
