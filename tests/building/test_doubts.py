@@ -48,12 +48,14 @@ def test_many_bad_rows_are_told(tmp_path, good, bad, is_told):
 
 
 def test_the_terminal_and_the_facts_tell_it(tmp_path, capsys):
-    """Also of a build that shows no progress."""
+    """Not a build that was asked to print nothing but errors, but what it made."""
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 2 + "{'text': 1}\n" * 9)
     command = ["build", str(tmp_path / "a.jsonl"), "-t", "bytes", "-o", str(tmp_path / "store"), "--workers", "0"]
     assert main(command) == 0
     assert "warning: 9 of 11 documents (81.8%) left out; " in capsys.readouterr().err
     assert main([*command, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["info", str(tmp_path / "store")]) == 0
     assert "\nwarning     9 of 11 documents (81.8%) left out; " in capsys.readouterr().out
 
 

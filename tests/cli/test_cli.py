@@ -21,7 +21,7 @@ from tokenmill.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
 
-COMMANDS = ["build", "estimate", "run", "info", "show", "pack", "verify", "cache", "bench", "demo", "completion"]
+COMMANDS = ["build", "estimate", "run", "info", "show", "stats", "verify", "cache", "bench", "demo", "completion"]
 
 
 def tokenmill(*arguments: object, stdin: bytes = b"", **options) -> subprocess.CompletedProcess[bytes]:
@@ -228,7 +228,7 @@ def test_exit_codes(store, jsonl, tokenizer_path, tmp_path, capsys):
         (3, ["info", str(tmp_path / "x")], str(tmp_path / "x")),
         (3, ["show", str(tmp_path / "nowhere")], "nowhere"),
         (3, ["verify", str(tmp_path / "nowhere")], "nowhere"),
-        (4, ["build", source, str(bad), *tokenizer, "-o", str(tmp_path / "four"), "-q"], "1 input file failed"),
+        (4, ["build", source, str(bad), *tokenizer, "-o", str(tmp_path / "four")], "1 input file failed"),
     ]
     for code, command, says in cases:
         assert main(command) == code, command

@@ -50,7 +50,7 @@ def test_bash_completes_commands_flags_choices_and_files(offers):
         "tokenmill|build|x|--tok",
         "tokenmill|build|x|--format|j",
         "tokenmill|build|x|--format|=|js",
-        "tokenmill|pack|s|--strategy|",
+        "tokenmill|stats|s|--strategy|",
         "tokenmill|build|corpus o",
         "tokenmill|build|x|-t|corpus-",
         "tokenmill|build|x|--workers|",

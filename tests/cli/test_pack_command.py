@@ -1,4 +1,4 @@
-"""`tokenmill pack`: its figures are those of the view, its picture can be read, and its errors have their exit codes."""
+"""`tokenmill stats`: its figures are those of the view, its picture can be read, and its errors have their exit codes."""
 
 from __future__ import annotations
 
@@ -408,8 +408,8 @@ def test_a_command_that_cannot_be_understood(arguments, capsys):
         main(["pack", *arguments])
     assert caught.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("tokenmill pack: ")
-    assert err.endswith("(see: tokenmill pack --help)\n")
+    assert err.startswith("tokenmill stats: ")
+    assert err.endswith("(see: tokenmill stats --help)\n")
 
 
 def test_a_hostile_path_is_shown_and_not_obeyed(tokenizer_path, tmp_path, capsys):

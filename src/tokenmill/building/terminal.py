@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MODES = ("auto", "bar", "plain", "quiet", "verbose")
 PLAIN_SECONDS = 10.0  # between lines of progress where there is no bar
 RATE_BYTES = 1 << 20  # of text
+PROOF_SECONDS = 3.0  # a shorter proof is not announced: its result is shown at once
 COMPARING_BYTES = 1 << 30  # reading less than this for comparison is not worth a line
 VERBOSE_ONLY = (events.ShardDone, events.WorkerRecycled)
 SILENT = (events.Begun, events.Started, events.Stopped)  # the command line and the exception say why a build stopped
@@ -81,6 +82,8 @@ class Terminal:
             return self._is_verbose
         if isinstance(event, events.Comparing):
             return self._is_verbose or event.bytes > COMPARING_BYTES
+        if isinstance(event, events.EngineProof):
+            return self._is_verbose or event.seconds >= PROOF_SECONDS
         if isinstance(event, events.SavingStream):
             return self._is_news(event)
         return not isinstance(event, (events.Progress, *SILENT))

@@ -81,11 +81,16 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
+    if given[:1] == ["pack"]:  # as the verb of Python is called
+        given = ["stats", *given[1:]]
     options = parser().parse_args(given)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not be valid text
             stream.reconfigure(errors="backslashreplace")
-    warnings.showwarning = lambda text, *_: print(f"warning: {printable(str(text))}", file=sys.stderr)
+    quiet = getattr(options, "quiet", False)
+    warnings.showwarning = lambda text, *_: (
+        None if quiet else print(f"warning: {printable(str(text))}", file=sys.stderr)
+    )
     try:
         with _orderly_end():
             return int(options.run(options))

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
     add_options(rows, ExportArguments, only=["seq_len", "dtype", "fields"])
     add_options(rows, LayoutOptions)
     add_options(rows, RowOptions, skip=["fields"])
-    command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    command.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     add_json(command)
 
 
@@ -44,5 +44,6 @@ def _export(options: argparse.Namespace) -> int:
         f"files       {done.files:,}, {human(done.bytes)}: {state}"
     )
     facts = {"path": str(done.path), "format": done.format, "files": done.files, "bytes": done.bytes}
-    print_result({**facts, "written": done.written, "parts": done.parts}, text, as_json=options.json)
+    if options.json or not options.quiet:
+        print_result({**facts, "written": done.written, "parts": done.parts}, text, as_json=options.json)
     return 0

@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         "-t", "--tokenizer", help="the tokenizer that the ids are of: a path, a folder or a name, as for build"
     )
     add_options(command, ImportArguments, skip=["out", "tokenizer"])
-    command.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    command.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     add_json(command)
 
 
@@ -36,5 +36,6 @@ def _import(options: argparse.Namespace) -> int:
     arguments = with_given(ImportArguments, {**given_options(options, ImportArguments), "tokenizer": options.tokenizer})
     with ProgressLine(is_quiet=options.quiet) as line:
         store = import_files(options.source, arguments, line.show)
-    print_info(store.name, as_json=options.json, brief=True)
+    if options.json or not options.quiet:
+        print_info(store.name, as_json=options.json, brief=True)
     return 0

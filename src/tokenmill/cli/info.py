@@ -28,7 +28,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def print_info(path: str, *, as_json: bool, brief: bool = False) -> None:
-    """Describe a store on standard output. `brief`: only the beginning of the proof of the engine, as after a build."""
+    """Describe a store on standard output. `brief`: without the proof of the engine, as after a build."""
     from tokenmill.store.facts import NAMES, info, info_table
 
     facts = info(path)

@@ -1,4 +1,4 @@
-"""tokenmill pack."""
+"""tokenmill stats, also called tokenmill pack."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tokenmill.options import LayoutOptions, PackOptions
 def add(commands: Any) -> None:
     command = add_command(
         commands,
-        "pack",
-        _pack,
+        "stats",
+        _stats,
         help="show what rows for training cost: padding, tokens lost, documents split",
-        description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan.",
+        description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan. tokenmill pack"
+        " is the same command.",
     )
     command.add_argument("store", help="folder of the store, or its URL")
     add_options(command, PackOptions, only=["seq_len", "split"])
@@ -31,7 +32,7 @@ def add(commands: Any) -> None:
     add_json(command)
 
 
-def _pack(options: argparse.Namespace) -> int:
+def _stats(options: argparse.Namespace) -> int:
     from tokenmill.packing.comparison import compare, comparison_table, measure
     from tokenmill.packing.plot import check_picture, draw
     from tokenmill.packing.stats import stats_table
