@@ -12,6 +12,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 WORDS_PAGE = PAGE.with_name("coming.md")
+PLACES = {
+    "sources": "sources of a recipe",
+    "top": "a recipe",
+    "loader": "`recipe.loader`",
+}  # others are commands or functions
 HEAD = """\
 # Options
 
@@ -101,8 +106,8 @@ def _word_tables() -> list[str]:
             here = f"`{meaning}`"
         elif " " not in meaning:
             here = ", ".join(filter(None, map(option, meaning.split("|")))) or meaning
-        where = f" (of {', '.join(places[0].split())})" if places else ""
-        lines.append(f"| {_typed(words.removeprefix(f'{meaning} '))}{where} | {here} |")
+        where = f" ({', '.join(PLACES.get(place, f'`{place}`') for place in places[0].split())})" if places else ""
+        lines.append(f"| {_typed(words)}{where} | {here} |")
     lines += ["", "| value | here |", "|---|---|"]
     lines += [f"| {_typed(words)} | {_choice(meaning)} |" for meaning, words, *_ in VALUES]
     lines += ["", "| command | here |", "|---|---|"]

@@ -44,7 +44,7 @@ def demo(out: str) -> int:
 Next steps:
   tokenmill show {out} --doc {len(store) // 2}        # a document: {Path(file).name}, row {row}
   tokenmill verify {out}                  # compare all checksums
-  tokenmill stats {out} --seq-len 1024 --split all --compare      # rows, also of folders called test; what strategies waste
+  tokenmill stats {out} --seq-len 1024 --split all --compare     # rows, also of folders called test; what strategies waste
   tokenmill build 'data/*.jsonl' -t path/to/tokenizer.json -o corpus/     # your own text
 
   import tokenmill as tm

@@ -26,7 +26,7 @@ WORDS: Table = (
     ("path", "dataset dataset_name data data_dir data_files input input_dir file filename folder url", "sources"),
     ("give each view its weight: tm.mix({'web': (web, 0.7), 'code': (code, 0.3)})", "weight probabilities probs ratios", "mix"),
     ("stores are mapped, not loaded into memory; leave it out", "mmap mmap_mode keep_in_memory in_memory lazy"),
-    ("seq_len|context_length", "seq_len block_size chunk_size chunk_len chunk_length context context_len context_length"
+    ("seq_len|context_length", "seqlen block_size chunk_size chunk_len chunk_length context context_len context_length"
      " context_size ctx ctx_len num_ctx max_len max_length max_seq_len max_seq_length max_position_embeddings model_max_length"
      " cutoff_len seq_length sequence_len sequence_length row_length window window_size packed_length"),
     ("stride", "step_size hop_size"), ("overlap", "chunk_overlap overlap_size"), ("engine", "use_fast fast tokenizer_backend"),
@@ -157,7 +157,7 @@ def nearest(name: str, names: Collection[str]) -> str:
 def _closest(name: str, names: Collection[str]) -> str:
     """The name that begins with what was typed, or was meant but for slips, or that what was typed begins with."""
     typed = _plain(name)
-    begin = [one for one in names if len(typed) > 1 and one.startswith(typed)]
+    begin = [one for one in names if len(typed) > 2 and one.startswith(typed)]
     slips = sorted((one for one in names if _is_slip(typed, one)), key=lambda one: -_likeness(typed, one))
     return next(iter([*begin, *slips, *(one for one in names if len(one) > 3 and typed.startswith(one))]), "")
 

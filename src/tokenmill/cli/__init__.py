@@ -87,10 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not be valid text
             stream.reconfigure(errors="backslashreplace")
-    quiet = getattr(options, "quiet", False)
-    warnings.showwarning = lambda text, *_: (
-        None if quiet else print(f"warning: {printable(str(text))}", file=sys.stderr)
-    )
+    warnings.showwarning = lambda text, *_: print(f"warning: {printable(str(text))}", file=sys.stderr)
+    if getattr(options, "quiet", False):
+        warnings.showwarning = lambda *_: None
     try:
         with _orderly_end():
             return int(options.run(options))
