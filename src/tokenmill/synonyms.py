@@ -25,7 +25,7 @@ WORDS: Table = (
     ("pack", "packing", "top"),
     ("path", "dataset dataset_name data data_dir data_files input input_dir file filename folder url", "sources"),
     ("give each view its weight: tm.mix({'web': (web, 0.7), 'code': (code, 0.3)})", "weight probabilities probs ratios", "mix"),
-    ("stores are mapped, not loaded into memory; leave it out", "mmap mmap_mode keep_in_memory in_memory lazy"),
+    ("stores are mapped, not loaded into memory; leave it out", "mmap mmap_mode keep_in_memory in_memory lazy memory_mapped"),
     ("seq_len|context_length", "seqlen block_size chunk_size chunk_len chunk_length context context_len context_length"
      " context_size ctx ctx_len num_ctx max_len max_length max_seq_len max_seq_length max_position_embeddings model_max_length"
      " cutoff_len seq_length sequence_len sequence_length row_length window window_size packed_length"),
@@ -40,12 +40,13 @@ WORDS: Table = (
     ("engines are fed by bytes; leave it out", "encode_batch_size tokenizer_batch_size map_batch_size writer_batch_size batched"),
     ("workers", "j job num_jobs num_proc nproc proc process num_processes num_workers max_workers dataset_num_proc threads"
      " num_threads preprocessing_num_workers cores num_cores cpus num_cpus tasks parallel parallelism"),
-    ("cache_dir", "cached_tokens_dir hf_cache_dir cache_path dataset_prepared_path"), ("revision", "branch commit tag"),
+    ("cache_dir", "cache_folder cached_tokens_dir hf_cache_dir cache_path dataset_prepared_path"),
+    ("revision", "branch commit tag"),
     ("out|path", "output output_dir output_path save save_to save_as save_dir dest target to out"),
     ("source|sources|store|data|inputs|path", "dataset dataset_name data data_dir data_files i in input input_dir file filename"
-     " folder dir directory src corpus text_file train_file train_data path bin_file store"),
+     " folder dir directory src corpus text_file train_file train_data path bin_file store glob"),
     ("tokenizer", "t tok model model_id model_name model_name_or_path pretrained_model_name_or_path tokenizer_name tokenizer_path"
-     " tokenizer_type tokenizer_name_or_path encoding enc vocab_file"),
+     " tokenizer_type tokenizer_name_or_path enc vocab_file"),
     ("format", "file_type type input_format output_format data_format fmt"), ("split", "dataset_split split_name train_split"),
     ("separator", "sep document_separator doc_separator split_on"), ("config", "subset name dataset_config config_name"),
     ("text_field", "column text_column text_key text content field key jsonl_key dataset_text_field"),
@@ -65,7 +66,8 @@ WORDS: Table = (
     ("run the same build again: what is finished is kept", "resume resume_from_checkpoint continue skip_existing restart"),
     ("estimate writes nothing, and {max_rows} makes a trial", "dry_run n no_write simulate preview test_run debug"),
     ("max_rows|max_chunks", "limit max_samples num_samples max_train_samples max_examples num_examples head nrows num_rows take"),
-    ("max_tokens", "num_tokens token_limit total_tokens token_budget"), ("seed", "random_seed random_state generator data_seed"),
+    ("max_tokens", "num_tokens token_limit total_tokens token_budget"),
+    ("seed", "random_seed random_state generator data_seed shuffle_seed"),
     ("tm.mix({'web': (web, 0.7), ...}) takes weights, as does a recipe: sources.NAME.weight", "weight sampling_weights"
      " dataset_weights probabilities probs mix mixture interleave blend proportions data_mixing"),
     ("epochs", "epoch num_epochs num_train_epochs max_epochs repeat loop infinite"),
@@ -76,6 +78,7 @@ WORDS: Table = (
     ("batches are tensors where torch is installed, arrays of numpy elsewhere", "return_tensors set_format with_format"),
     ("fields", "return_attention_mask return_position_ids remove_columns"), ("mask_labels", "label_mask loss_mask ignore_index"),
     ("verbose|quiet|progress", "v verbose verbose_level q quiet silent show_progress progress_bar tqdm disable_tqdm"),
+    ("text is UTF-8; convert other files first, with iconv for example", "encoding charset"),
     ("no code of others is run; leave it out", "trust_remote_code"),
     ("log in once with `hf auth login`, or set HF_TOKEN", "token hf_token use_auth_token api_key"),
 )  # fmt: skip
@@ -159,7 +162,8 @@ def _closest(name: str, names: Collection[str]) -> str:
     typed = _plain(name)
     begin = [one for one in names if len(typed) > 2 and one.startswith(typed)]
     slips = sorted((one for one in names if _is_slip(typed, one)), key=lambda one: -_likeness(typed, one))
-    return next(iter([*begin, *slips, *(one for one in names if len(one) > 3 and typed.startswith(one))]), "")
+    ends = [one for one in names if len(one) > 3 and re.match(f"{re.escape(one)}(_|s$|ing$)", typed)]
+    return next(iter([*begin, *slips, *ends]), "")
 
 
 def _is_slip(typed: str, name: str) -> bool:

@@ -206,6 +206,7 @@ def test_the_table_names_what_there_is():
         ("type", ["template", "tail"]),
         ("rate", ["rank", "tail"]),
         ("lr", ["labels"]),
+        ("dataset_size", ["data", "batch_size"]),
         ("se", ["seed", "seq_len"]),
         ("model", ["memory", "labels"]),
         ("name", ["stages", "by"]),
