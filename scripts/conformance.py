@@ -96,12 +96,12 @@ def _one(spec: str, texts: dict[str, list[str]], other: str | None) -> tuple[str
         right = load_tokenizer(ready, engine="reference")._encoder().run(values)
         if policy == "text":
             _check_no_special(ready, right[0])
-        engines = [] if ready._runs_reference else [ready.engine]
+        engines = [] if ready._runs_reference else [ready.choose_engine()]
         for engine in engines:
             ids = load_tokenizer(ready, engine=engine)._encoder().run(values)
             found.append((f"{engine} ({policy})", len(differing(right, ids)), len(asked)))
         if not engines:
-            found.append((f"reference alone: {ready.engine} ({policy})", 0, len(asked)))
+            found.append((f"reference alone: {ready.choose_engine()} ({policy})", 0, len(asked)))
         if other is not None and ready._definition.reference == "tokenizers":
             _compare_lines(ready, other, asked, right[:2])
     return _kind(tokenizer), found

@@ -90,7 +90,7 @@ def _soak(spec: str, name: str, real: list[str], documents: int, seed: int) -> d
         tokenizer = load_tokenizer(spec)
         for policy in ("parse", "text"):
             ready = load_tokenizer(tokenizer, special_tokens=policy)
-            fast = [] if ready._runs_reference else [ready.engine]
+            fast = [] if ready._runs_reference else [ready.choose_engine()]
             encoders = {engine: load_tokenizer(ready, engine=engine)._encoder() for engine in fast}
             reference = load_tokenizer(ready, engine="reference")._encoder()
             engines |= {f"{engine} ({policy})" for engine in fast}

@@ -80,7 +80,7 @@ def proved(tmp_path_factory, tokenizer_path, _own_cache) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOKENMILL_CACHE", str(folder))
         tokenizer = tm.load_tokenizer(tokenizer_path)
-        assert tokenizer.engine == "gigatoken", tokenizer.proof
+        assert tokenizer.choose_engine() == "gigatoken", tokenizer.proof
     shutil.copytree(folder, os.environ["TOKENMILL_CACHE"], dirs_exist_ok=True)
     return folder
 

@@ -1,11 +1,11 @@
-"""Objects for people: a repr of one short line, and a small table for notebooks."""
+"""Objects for people: a repr of one short line, a small table for notebooks, equality, and answers to other names."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tokenmill.formatting import printable
 
@@ -35,6 +35,29 @@ def fields_in_one_line(value: Any) -> str:
         type(value).__name__,
         *(f"{field.name}={shown(getattr(value, field.name))}" for field in fields(value) if field.repr),
     )
+
+
+class Identified:
+    """What users' objects share: equality by fingerprint, and answers to names that other libraries have."""
+
+    _instead: ClassVar[dict[str, str]] = {}  # what to write, and the names it is for
+
+    if TYPE_CHECKING:
+
+        @property
+        def fingerprint(self) -> str: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            said = "".join(f": {answer}" for answer, names in self._instead.items() if name in names.split())
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{said}", name=name, obj=self)
+
+    def __eq__(self, other: object) -> bool:
+        return self.fingerprint == other.fingerprint if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
 
 def html_table(title: str, rows: Iterable[tuple[str, str]]) -> str:

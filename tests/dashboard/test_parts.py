@@ -209,7 +209,7 @@ def test_a_document_with_its_tokens(client, store):
 
 
 def test_tokens_of_a_character_are_shown_together(store):
-    shown = list(token_texts(Inspection(store).tokenizer, store[8], 0, len(store[8])))
+    shown = list(token_texts(store.tokenizer, store[8], 0, len(store[8])))
     assert [token for each in shown for token in each.ids] == store[8].tolist()
     assert "".join(each.text for each in shown).removesuffix("<|endoftext|>") == store.text(8)
     assert any(len(each.ids) > 1 for each in shown)

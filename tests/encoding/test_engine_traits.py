@@ -23,7 +23,7 @@ def test_a_fast_tokenizer(tokenizer_path):
     tokenizer = tm.load_tokenizer(tokenizer_path)
     assert not tokenizer._reference_traits.is_slow
     assert "choice" not in tokenizer.__dict__
-    assert tokenizer._traits == engine_traits(tokenizer.engine) == EngineTraits()
+    assert tokenizer._traits == engine_traits(tokenizer.choose_engine()) == EngineTraits()
     assert not tokenizer._runs_reference
     assert tm.load_tokenizer(tokenizer_path, engine="reference")._runs_reference
 
@@ -37,8 +37,8 @@ def test_slow_tokenizers():
     copied, local = tm.load_tokenizer(ByT5Tokenizer()), tm.load_tokenizer(Local())
     assert copied._reference_traits.is_slow
     assert local._reference_traits.is_slow
-    assert (copied.engine, copied._traits.in_process_only, copied._runs_reference) == ("python", False, True)
-    assert (local.engine, local._traits.in_process_only, local._runs_reference) == ("live", True, True)
+    assert (copied.choose_engine(), copied._traits.in_process_only, copied._runs_reference) == ("python", False, True)
+    assert (local.choose_engine(), local._traits.in_process_only, local._runs_reference) == ("live", True, True)
     assert local.encode("é").tolist() == copied.encode("é").tolist()
 
 

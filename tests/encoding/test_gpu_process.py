@@ -380,7 +380,7 @@ def test_a_build_whose_device_is_lost_says_so(corpus, tokenizer_path, tmp_path, 
     wanted = built(corpus, tokenizer_path, tmp_path / "cpu", "reference", workers=0)
     tokenizer = tm.load_tokenizer(tokenizer_path, engine="gpu")
     with simulated_gpu(tmp_path):
-        assert tokenizer.engine == "gpu"  # it is proved
+        assert tokenizer.choose_engine() == "gpu"  # it is proved
     with simulated_gpu(tmp_path, launches=5) as patch:
         patch.setenv("TOKENMILL_GPU_MEMORY", "300MB")  # not the process that still runs
         found = tm.build(corpus, tokenizer, tmp_path / "gpu", shard_bytes="2KB", workers=2, progress="plain")

@@ -155,7 +155,7 @@ def test_a_folder_with_a_vocabulary_of_gpt2(folder, body, tokenizer_path, config
     merges = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in body["model"]["merges"])
     found = tm.load_tokenizer(folder({"vocab.json": body["model"]["vocab"], "merges.txt": merges, **config}))
     assert found.fingerprint == tm.load_tokenizer(tokenizer_path).fingerprint
-    assert (found.eos_id, found.engine) == (0, tm.load_tokenizer(tokenizer_path).engine)
+    assert (found.eos_id, found.choose_engine()) == (0, tm.load_tokenizer(tokenizer_path).choose_engine())
 
 
 def test_transformers_says_nothing_on_the_terminal(folder, jsonl, tmp_path):
@@ -596,7 +596,7 @@ def test_a_tiktoken_pattern_that_tokenizers_cannot_read(tokenizer_path):
     ranks = {bytes(to_byte[c] for c in name): i for name, i in vocabulary.items()}
     own = tiktoken.Encoding("odd", pat_str=r"(?s:.{1,7})", mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 0})
     tokenizer = tm.load_tokenizer(own)
-    assert (tokenizer._definition.json, tokenizer.engine, tokenizer.eos_id) == (None, "tiktoken", 0)
+    assert (tokenizer._definition.json, tokenizer.choose_engine(), tokenizer.eos_id) == (None, "tiktoken", 0)
     text = "some words, <|endoftext|> é 中文\n"
     ids = tokenizer.encode(text).tolist()
     assert ids == own.encode(text, allowed_special="all")

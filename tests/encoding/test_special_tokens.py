@@ -434,7 +434,7 @@ def test_fast_engines_take_the_names_for_text_too(name, made, real_texts, tmp_pa
     """An engine that was chosen for speed is proved under the policy it is used with."""
     full = made(name)
     tokenizer = tm.load_tokenizer(full.save(tmp_path / "tokenizer.json"), special_tokens="text")
-    assert tokenizer.engine != "tokenizers"
+    assert tokenizer.choose_engine() != "tokenizers"
     names = sorted(special_names(full))
     texts = [text[:3000] + draw + text[3000:4000] for text, draw in zip(real_texts, names * 20, strict=False)]
     store, finished = build(iter([*texts, *names, "plain"]), tokenizer, tmp_path / "out", engine=None, eos="none")

@@ -337,7 +337,7 @@ def test_two_names_for_an_id_have_no_such_form():
     with pytest.raises(TokenizerError, match="share an id"):
         tokenizer_json(ranks)
     tokenizer = tm.load_tokenizer(ranks.encoding())
-    assert tokenizer.engine == "tiktoken"
+    assert tokenizer.choose_engine() == "tiktoken"
     assert tokenizer.encode("<|first|><|second|><|other|>").tolist() == [300, 300, 299]
     one_less = ranks_with(special={"<|first|>": 300, "<|other|>": 299})
     assert tm.load_tokenizer(one_less.encoding()).fingerprint != tokenizer.fingerprint

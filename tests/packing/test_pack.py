@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from io_faults import Faults, hooked, read_only
 from packing_reference import COUNTS, numbered, spread, write_store
@@ -76,6 +77,21 @@ def test_indices_are_pythons(store, strategy):
     mixed = [3, -1, 0, 3]
     for given_ in (mixed, tuple(mixed), np.array(mixed)):
         same(view.rows(given_)["input_ids"], [rows[i]["input_ids"] for i in mixed], "int64")
+    for given_ in (mixed, np.array(mixed), np.array(mixed, np.int8), pa.array(mixed)):
+        same(view[given_]["input_ids"], [rows[i]["input_ids"] for i in mixed], "int64")
+    for mask in (np.arange(len(view)) % 2 == 1, [bool(i % 2) for i in range(len(view))]):
+        same(view[mask]["input_ids"], [row["input_ids"] for row in rows[1::2]], "int64")
+    same(view[[]]["input_ids"], np.empty((0, 8)), "int64")
+    assert view.shape == (len(view), 8) == view[:]["input_ids"].shape
+    for wrong, why in (
+        (np.ones(len(view) + 1, bool), "a mask of"),
+        ([0, len(view)], f"row {len(view)} is out of range"),
+    ):
+        with pytest.raises(IndexError, match=why):
+            view[wrong]
+    for wrong in (True, np.True_, (0, 1), np.array([[0]]), ["input_ids"], [0.5], [[0], [0, 1]], None, 1.0):
+        with pytest.raises(UsageError, match="row numbers must be a list of whole numbers"):
+            view[wrong]
     same(view.rows(range(1, 4))["labels"], [rows[i]["labels"] for i in (1, 2, 3)], "int64")
     same(view[np.int64(1)]["input_ids"], rows[1]["input_ids"], "int64")
 

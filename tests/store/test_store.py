@@ -39,6 +39,87 @@ def small(tmp_path) -> tuple[Path, list[list[int]]]:
     return folder, [document for documents in shards for document in documents]
 
 
+@pytest.mark.parametrize(
+    ("index", "numbers"),
+    [
+        ([0, 2], [0, 2]),
+        ([-1, 0, 0], [4, 0, 0]),
+        (range(1, 3), [1, 2]),
+        (np.array([3, 1], np.uint8), [3, 1]),
+        (np.array([-2]), [3]),
+        (np.array([True, False, False, True, False]), [0, 3]),
+        ([False, True, False, False, np.True_], [1, 4]),
+        (np.zeros(5, bool), []),
+        ([], []),
+        (slice(None, None, 2), [0, 2, 4]),
+    ],
+)
+def test_several_documents_are_chosen_as_in_numpy(small, index, numbers):
+    folder, documents = small
+    assert [ids.tolist() for ids in tm.open(folder)[index]] == [documents[number] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("index", "kind", "why"),
+    [
+        ([0, 5], IndexError, "document 5 of a store with 5 documents"),
+        (np.array([-6]), IndexError, "document -6 of a store with 5 documents"),
+        ([True], IndexError, "a mask of 1 values for 5: it has one for each"),
+        (np.ones(6, bool), IndexError, "a mask of 6 values for 5"),
+        (np.array([[0]]), TypeError, "documents are numbered"),
+        (["a"], TypeError, "documents are numbered: 'a' is not a whole number"),
+        ([[0], [1]], TypeError, "documents are numbered"),
+        ((0, 1), TypeError, "documents are numbered"),
+        (np.array([0.5]), TypeError, "documents are numbered"),
+    ],
+)
+def test_indices_that_choose_nothing(small, index, kind, why):
+    with pytest.raises(kind, match=why):
+        tm.open(small[0])[index]
+
+
+def test_a_store_in_a_with_block(small):
+    """It lets go of its files at the end. What was read stays, and it can be used again."""
+    folder, documents = small
+    with tm.open(folder) as store:
+        first = store[0]
+        assert any(store._mapped.values())
+    assert not any(store._mapped.values())
+    assert first.tolist() == documents[0]
+    assert [ids.tolist() for ids in store] == documents
+    with pytest.raises(KeyError, match="of the block"), store:
+        raise KeyError("of the block")
+
+
+def test_equal_stores_have_equal_data(small, tmp_path):
+    folder, documents = small
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (tmp_path / "other").mkdir()
+    write_manifest(tmp_path / "other", [write_shard(tmp_path / "other", "s0", documents[1:])])
+    store, same, other = tm.open(folder), tm.open(copied), tm.open(tmp_path / "other")
+    assert store == same == pickle.loads(pickle.dumps(store))  # noqa: S301
+    assert store != other
+    assert store != store.fingerprint
+    assert len({store, same, other}) == 2
+    assert tm.pack(store, 4) == tm.pack(same, 4)
+    assert tm.pack(store, 4) not in (tm.pack(store, 5), tm.pack(other, 4), store)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("to_pandas", r"to_arrow\(\) is for pandas"),
+        ("to_list", r"\[ids.tolist\(\) for ids in store\]"),
+        ("num_rows", r"len\(store\) is its documents"),
+        ("train_test_split", "tm.pack makes rows of it"),
+        ("nonsense", "'Store' object has no attribute 'nonsense'$"),
+    ],
+)
+def test_names_of_other_libraries_are_answered(small, name, answer):
+    with pytest.raises(AttributeError, match=answer):
+        getattr(tm.open(small[0]), name)
+
+
 # Where it is, and in which process.
 
 

@@ -44,12 +44,14 @@ def test_the_space_that_a_tokenizer_adds_before_a_text_is_not_part_of_it(tmp_pat
 def test_no_such_document(store):
     with pytest.raises(IndexError, match="document 17 of a store with 5 documents"):
         store.text(17)
-    for wrong in ("a", 1.5, None, [0]):
+    for wrong in ("a", 1.5, None, (0,)):
         for ask in (store.text, store.__getitem__, store.locate):
             with pytest.raises(TypeError, match=r"documents are numbered: .* is not a whole number or a slice"):
                 ask(wrong)
     with pytest.raises(TypeError, match="text takes the number of one document"):
         store.text(slice(2))
+    with pytest.raises(TypeError, match="text takes the number of one document"):
+        store.text([0])
     with pytest.raises(TypeError, match=r"columns is a list of names: to_arrow\(\['ids'\]\)"):
         store.to_arrow("ids")
 

@@ -25,6 +25,7 @@ def choose_engine(plan: BuildPlan, weight: int, executor: Executor, emit: Listen
     """The tokenizer with its engine: the one that the store was begun with, or one that is fast for this much text."""
     tokenizer, origin = plan.tokenizer, plan.origin
     if tokenizer._wanted != "auto" or plan.resolved.is_slow:
+        tokenizer.choose_engine()
         return tokenizer
     if origin is not None and origin.tokenizer["engine"] == tokenizer._definition.reference:
         origin = None  # chosen for little text, or by hand

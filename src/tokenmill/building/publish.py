@@ -190,7 +190,7 @@ def tokenizer_facts(tokenizer: Tokenizer, bos: int | None, eos: int | None) -> d
         "name": tokenizer.name,
         "fingerprint": tokenizer.fingerprint,
         "vocab_size": tokenizer.vocab_size,
-        "engine": tokenizer.engine,
+        "engine": tokenizer.choose_engine(),
         "engine_version": tokenizer.engine_version,
         "proof": tokenizer.proof,
         "reference": tokenizer._definition.reference,

@@ -309,7 +309,7 @@ def _run_tasks(
     except DifferenceError as error:
         executor.stop()  # so that it writes no receipt after this
         _discard_results(plan)
-        refuse(tokenizer._definition, tokenizer.engine, f"was caught: {str(error)[:200]}")
+        refuse(tokenizer._definition, tokenizer.choose_engine(), f"was caught: {str(error)[:200]}")
         raise
     return results
 
@@ -431,7 +431,7 @@ def _planned_event(plan: BuildPlan, tokenizer: Tokenizer, executor: Executor) ->
         bos=tokenizer.describe(plan.options["bos"]),
         eos=tokenizer.describe(plan.options["eos"]),
         note=differs_around(tokenizer, plan.options["bos"], plan.options["eos"]),
-        engine=f"{tokenizer.engine} {tokenizer.engine_version}",
+        engine=f"{tokenizer.choose_engine()} {tokenizer.engine_version}",
         proof=tokenizer.proof,
         workers=executor.describe(),
     )

@@ -118,7 +118,7 @@ class SpotCheck:
     def _explain(self, difference: Difference, sample: Sample) -> str:
         tokenizer = self._tokenizer
         return (
-            f"{tokenizer.engine} {tokenizer.engine_version} gives other ids than the reference for"
+            f"{tokenizer.choose_engine()} {tokenizer.engine_version} gives other ids than the reference for"
             f" {self._locate(sample)} ({sample.text[:40]!r}): {difference}. (Rows and tokens count from 0.) Shards that"
             " were not published yet are deleted, and this engine will not be chosen for this tokenizer again. Build"
             f" again, with {option_name('engine', 'reference')} to be sure. Shards published before were built by the"

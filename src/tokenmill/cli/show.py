@@ -34,11 +34,9 @@ def add(commands: Any) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from tokenmill.encoding.api import load_tokenizer
     from tokenmill.store.store import open_store
 
     store = open_store(options.store)
-    tokenizer = load_tokenizer(store.tokenizer.path)
     for number in options.doc:
         try:
             ids = store[number]
@@ -48,7 +46,7 @@ def _show(options: argparse.Namespace) -> int:
             return 2
         number %= len(store)
         start, stop, _ = options.tokens.indices(len(ids))
-        shown_ids, text = ids[start:stop].tolist(), tokenizer.decode(ids, start, stop)
+        shown_ids, text = ids[start:stop].tolist(), store.tokenizer.decode(ids, start, stop)
         if options.json:
             facts = {"document": number, "file": file, "row": row, "tokens": len(ids), "ids": shown_ids, "text": text}
             print(json.dumps(facts))

@@ -118,7 +118,7 @@ def _to(text: str, store: str, document: int, first: int = 0) -> Markup:
 
 def _coloured(inspection: Inspection, ids: Any, first: int, last: int, marked: int | None) -> Iterator[Markup]:
     at = first
-    for count, token in enumerate(token_texts(inspection.tokenizer, ids, first, last)):
+    for count, token in enumerate(token_texts(inspection.store.tokenizer, ids, first, last)):
         words = " + ".join(map(str, token.ids))
         text = token.text.replace("\n", "⏎\n") if token.text else visible("")
         is_marked = marked is not None and at <= marked < at + len(token.ids)

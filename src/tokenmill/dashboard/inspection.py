@@ -92,17 +92,13 @@ class Inspection:
         self._documents = lru_cache(4)(self._documents_of)
 
     @cached_property
-    def tokenizer(self) -> Any:
-        return self.store.tokenizer.load()
-
-    @cached_property
     def facts(self) -> dict[str, Any]:
         """What `tokenmill info` shows."""
         return info(self.store.path)
 
     def token_text(self, token: int) -> str:
         """The text of a token within a document: at the start of one, some tokenizers leave out a space."""
-        text: bytes = self.tokenizer.decode_bytes(np.array([token, token]), 1, 2)
+        text = self.store.tokenizer.decode_bytes(np.array([token, token]), 1, 2)
         return text.decode("utf-8", "replace")
 
     def lengths(self) -> Lengths:
@@ -261,7 +257,7 @@ class Inspection:
     def _search_in(self, start: int, stop: int, wanted: str) -> Iterator[Found]:
         """Decodes all documents of a range at once, and only if the text is in there, the halves of the range."""
         ids = self.store[start:stop]
-        if not ids or wanted not in self.tokenizer.decode(np.concatenate(ids)).lower():
+        if not ids or wanted not in self.store.tokenizer.decode(np.concatenate(ids)).lower():
             return
         if stop - start > 1:
             middle = (start + stop) // 2

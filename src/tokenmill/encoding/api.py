@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tokenmill.display import one_line, shown
 from tokenmill.encoding.definition import SPECIALS, Definition
 from tokenmill.encoding.engines import ENGINES
 from tokenmill.encoding.libraries import installed_version
 from tokenmill.encoding.parsing import parse_safely
 from tokenmill.encoding.resolve import TokenizerFiles, find
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import UsageError
+from tokenmill.errors import StoreError, UsageError
 from tokenmill.option_calls import suggests
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
 
@@ -30,7 +33,7 @@ _USUAL_NAMES = {
 
 @suggests
 def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | None = None) -> Tokenizer:
-    """Load a tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", "demo", or from an object of another library.
+    """Load a tokenizer by path, folder, Hub name, `tiktoken:NAME`, "bytes", "demo", a store, or an object of another library.
 
     `engine` is "auto" (the fast one where it is proved), "reference", or the name of an engine. `special_tokens` says
     what names of special tokens in a text become: "parse" (their ids, as in `tokenizers`), "text", or "error". The first
@@ -41,6 +44,8 @@ def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | N
         ids = tokenizer.encode("Hello world")
         tokenizer.decode(ids), tokenizer.vocab_size, tokenizer.eos_id
     """
+    own = getattr(spec, "tokenizer", spec)  # of a store
+    spec = own.load() if isinstance(own, StoredTokenizer) else spec
     if engine not in (None, "auto", "reference", *ENGINES):
         raise UsageError(f"engine={engine!r} is not one of auto, reference, {', '.join(ENGINES)}")
     if special_tokens not in (None, *SPECIALS):
@@ -58,6 +63,56 @@ def load_tokenizer(spec: Any, engine: str | None = None, special_tokens: str | N
     if tokenizer._wanted != "auto":
         _ = tokenizer._choice  # to report now if this engine cannot be used
     return tokenizer
+
+
+class StoredTokenizer(Tokenizer):
+    """The tokenizer that a store was built with: a Tokenizer, whose files are read when it first encodes or decodes.
+
+    Its `eos_id` and `bos_id` are around each document of the store, and its `engine` is the one that the build used.
+    """
+
+    path: Path  # the folder with its files
+    _facts: dict[str, Any]  # what the store says about it
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        known = {name: facts[name] for name in ("name", "fingerprint", "vocab_size")}
+        vars(self).update(known, path=path, _facts=facts)
+
+    def __repr__(self) -> str:
+        return one_line("StoredTokenizer", shown(self.name), f"vocab_size={self.vocab_size:,}", shown(str(self.path)))
+
+    def __reduce__(self) -> tuple[type[StoredTokenizer], tuple[Any, ...]]:
+        return StoredTokenizer, (self.path, self._facts)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._loaded, name) if name in self.__dataclass_fields__ else super().__getattr__(name)
+
+    @property
+    def _known_engine(self) -> tuple[str, str, str]:
+        """Those that the store was built with."""
+        return self._facts["engine"], self._facts.get("engine_version", ""), self._facts.get("proof", "")
+
+    def _id_around(self, which: str) -> int | None:
+        found: int | None = self._facts[f"{which}_id"]
+        return found
+
+    def for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
+        return self.load()._for_corpus(text_bytes, processes)
+
+    def load(self) -> Tokenizer:
+        """The same as a plain Tokenizer, whose `eos_id` and `bos_id` are those that its files name."""
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> Tokenizer:
+        if not self.path.is_dir():
+            raise StoreError(
+                f"{self.path.parent} has no tokenizer to decode with: {self.path} is missing; run its build again,"
+                " import its ids with their tokenizer, or decode them with tm.load_tokenizer"
+            )
+        return replace(load_tokenizer(self.path), name=self.name)
 
 
 def _load(found: TokenizerFiles, engine: str, policy: str) -> Tokenizer:

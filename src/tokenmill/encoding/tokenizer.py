@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Literal, overload
 
-from tokenmill.display import one_line, shown
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.display import Identified, one_line, shown
 from tokenmill.documents import text_array
-from tokenmill.encoding.decoder import Decoder, id_range
+from tokenmill.encoding.decoder import Decoder, Ids, id_range
 from tokenmill.encoding.definition import Definition
 from tokenmill.encoding.encoder import Encoder, id_dtype
 from tokenmill.encoding.engines import engine_traits, engine_version, make_reference
@@ -20,19 +25,15 @@ from tokenmill.errors import TokenizerError, UsageError, WrongTypeError
 from tokenmill.formatting import first_names
 from tokenmill.option_types import option_name
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import numpy.typing as npt
-
+TokenIds = npt.NDArray[np.unsignedinteger]
+Texts = list[str] | tuple[str, ...]
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eot|>", "<end_of_turn>", "<|end|>")  # eos of tokenizers for chats
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # what their base models end a document with
 
 
-@dataclass(frozen=True)
-class Tokenizer:
-    """A tokenizer. The engine is chosen and constructed when it is first needed.
+@dataclass(frozen=True, eq=False)
+class Tokenizer(Identified):
+    """A tokenizer. The engine is chosen and constructed when it is first needed. Two are equal if their fingerprints are.
 
     `special_tokens` says what the name of a special token in a text becomes: "parse" (its id), "text" (ordinary text) or
     "error" (a build stops there).
@@ -44,16 +45,35 @@ class Tokenizer:
     vocab_size: int  # one more than the largest id
     added: dict[str, int]  # the ids of added tokens, by name
     _special_names: tuple[str, ...]  # the names of special tokens
-    _produced_names: frozenset[str] = frozenset()  # those that the model also produces for unknown text
-    special_tokens: str = "parse"  # what their names in a text become
-    _wanted: str = "auto"  # the engine that was asked for
-    _live: Any = field(default=None, compare=False)  # the object it came from, if that is a slow one of transformers
-    _differs_by_line: bool = False  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
-    _begins: str = ""  # the token that it puts before a text by itself, where `bos` is what a build puts there
+    _produced_names: frozenset[str]  # those that the model also produces for unknown text
+    special_tokens: str  # what their names in a text become
+    _wanted: str  # the engine that was asked for
+    _live: Any  # the object it came from, if that is a slow one of transformers
+    _differs_by_line: bool  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
+    _begins: str  # the token that it puts before a text by itself, where `bos` is what a build puts there
+
+    _instead = {  # noqa: RUF012
+        "encode takes a text, or a list of texts": "batch_encode_plus encode_batch encode_plus encode_ordinary EncodeAsIds",
+        "decode takes ids, or a list of documents": "batch_decode decode_batch DecodeIds",
+        "it is token_name(id)": "convert_ids_to_tokens id_to_token IdToPiece eos_token bos_token",
+        "`added` has the ids of added tokens": "convert_tokens_to_ids token_to_id PieceToId get_added_vocab",
+        "it is vocab_size": "n_vocab get_vocab_size GetPieceSize",
+        "it is eos_id": "eot_token eod",
+        "its own library has it": "get_vocab vocab tokenize pad apply_chat_template save_pretrained from_pretrained",
+    }
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the fields and the choice of an engine. A copy constructs its own engine and decoder."""
-        return {name: value for name, value in vars(self).items() if name in {*self.__dataclass_fields__, "_choice"}}
+        """What is pickled: the fields and the choice of an engine. A copy constructs its own engine and decoder.
+
+        An object of transformers is not: the copy loads its files.
+        """
+        if self._live is not None and self._traits.in_process_only:
+            raise TypeError(f"{self.name} cannot be pickled: {self._choice.why}")
+        kept = (*self.__dataclass_fields__, "_choice")
+        return {name: value for name, value in vars(self).items() if name in kept} | {"_live": None}
+
+    def __len__(self) -> int:
+        return self.vocab_size
 
     def __repr__(self) -> str:
         wanted = [] if self._wanted == "auto" else [f"engine={self._wanted}"]
@@ -75,25 +95,36 @@ class Tokenizer:
         except TokenizerError as error:
             raise TokenizerError(f"{self.name}: {error}") from error
 
-    @property
-    def engine(self) -> str:
-        """The name of the chosen engine."""
+    def choose_engine(self) -> str:
+        """Choose the engine for a large corpus, and return its name. A proof takes seconds, once for a tokenizer."""
         return self._choice.engine
 
     @property
+    def engine(self) -> str:
+        """The name of the engine for a large corpus; "auto" while that takes a proof, which `choose_engine` makes."""
+        return self._known_engine[0]
+
+    @property
     def engine_version(self) -> str:
-        """The version of the library that the engine is in."""
-        return self._choice.version
+        """The version of the library that the engine is in; "" until it is chosen."""
+        return self._known_engine[1]
 
     @property
     def proof(self) -> str:
-        """Why this engine was chosen, in words."""
-        return self._choice.why
+        """Why this engine was chosen, in words; "" until it is."""
+        return self._known_engine[2]
+
+    @property
+    def _known_engine(self) -> tuple[str, str, str]:
+        """The engine, its version and the reason, if it is chosen, or can be at no cost from what is remembered."""
+        if "choice" in vars(self) or not (self._reference_traits.is_slow or self._needs_proof(sys.maxsize)):
+            return self._choice.engine, self._choice.version, self._choice.why
+        return self._wanted, "", ""
 
     @property
     def _traits(self) -> EngineTraits:
         """The traits of the chosen engine. Chooses one, which may take a few seconds."""
-        return engine_traits(self.engine)
+        return engine_traits(self._choice.engine)
 
     @property
     def _reference_traits(self) -> EngineTraits:
@@ -106,7 +137,7 @@ class Tokenizer:
     @property
     def _runs_reference(self) -> bool:
         """Whether the chosen engine is the reference itself, so that its ids need no comparison."""
-        return self.engine == self._definition.reference or self._traits.is_slow
+        return self._choice.engine == self._definition.reference or self._traits.is_slow
 
     def _for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
         """The same tokenizer with an engine for this much text, which so many processes will encode."""
@@ -135,13 +166,27 @@ class Tokenizer:
 
     @property
     def eos_id(self) -> int | None:
-        """The id that ends documents, if the tokenizer names one."""
-        return self._resolve("eos", "auto", required=False)
+        """The id that ends documents, if the tokenizer names one; also called `eos_token_id`."""
+        return self._id_around("eos")
 
     @property
     def bos_id(self) -> int | None:
-        """The id that begins documents, if the tokenizer names one."""
-        return self._resolve("bos", "auto", required=False)
+        """The id that begins documents, if the tokenizer names one; also called `bos_token_id`."""
+        return self._id_around("bos")
+
+    eos_token_id, bos_token_id = eos_id, bos_id
+
+    def _id_around(self, which: str) -> int | None:
+        return self._resolve(which, "auto", required=False)
+
+    @cached_property
+    def pad_token_id(self) -> int | None:
+        """The id for padding, if the tokenizer has one. (`tm.pack` pads with `pad_id`, by default eos.)"""
+        files = {**self._definition.files, **self._definition.beside}
+        configs = [json.loads(files.get(name, b"{}")) for name in ("tokenizer_config.json", "special_tokens_map.json")]
+        named = [config.get("pad_token") for config in configs if isinstance(config, dict)]
+        names = [name.get("content") if isinstance(name, dict) else name for name in named]
+        return next((self.added[name] for name in (*names, "[PAD]", "<pad>") if name in self.added), None)
 
     @property
     def special_ids(self) -> list[int]:
@@ -149,13 +194,27 @@ class Tokenizer:
         return sorted(self.added[name] for name in self._special_names if name not in self._produced_names)
 
     @overload
-    def encode(self, text: str) -> npt.NDArray[np.unsignedinteger]: ...
+    def __call__(self, text: str, *, add_special_tokens: Literal[False] = False) -> dict[str, TokenIds]: ...
 
     @overload
-    def encode(self, text: list[str] | tuple[str, ...]) -> list[npt.NDArray[np.unsignedinteger]]: ...
+    def __call__(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> dict[str, list[TokenIds]]: ...
 
-    def encode(self, text: str | list[str] | tuple[str, ...]) -> Any:
+    def __call__(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> dict[str, Any]:
+        """{"input_ids": encode(text)}, which `datasets.map` and its scripts expect."""
+        return {"input_ids": self.encode(text, add_special_tokens=add_special_tokens)}
+
+    @overload
+    def encode(self, text: str, *, add_special_tokens: Literal[False] = False) -> TokenIds: ...
+
+    @overload
+    def encode(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> list[TokenIds]: ...
+
+    def encode(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> TokenIds | list[TokenIds]:
         """The ids of one text, without eos and bos; of a list of texts, a list with the ids of each."""
+        if add_special_tokens:
+            raise UsageError(
+                "encode adds no special tokens: tm.build(..., eos=..., bos=...) puts them around documents"
+            )
         if isinstance(text, str):
             return self._own_encoder.encode(text_array([text])).ids
         for each in text if isinstance(text, list | tuple) else [text]:
@@ -166,21 +225,27 @@ class Tokenizer:
         return [tokens.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     @overload
-    def decode(self, ids: Sequence[int] | npt.NDArray[Any], start: int = 0, stop: int | None = None) -> str: ...
+    def decode(
+        self, ids: Ids, start: int = 0, stop: int | None = None, *, skip_special_tokens: bool = False
+    ) -> str: ...
 
     @overload
     def decode(
-        self, ids: Sequence[Sequence[int]] | Sequence[npt.NDArray[Any]], start: int = 0, stop: int | None = None
+        self, ids: Sequence[Ids], start: int = 0, stop: int | None = None, *, skip_special_tokens: bool = False
     ) -> list[str]: ...
 
-    def decode(self, ids: Any, start: int = 0, stop: int | None = None) -> Any:
+    def decode(
+        self, ids: Any, start: int = 0, stop: int | None = None, *, skip_special_tokens: bool = False
+    ) -> str | list[str]:
         """The text of a document's ids, or of the range from `start` to `stop`, including special tokens.
 
         Of a list of documents, a list with the text of each. Incomplete characters at the ends of a range become U+FFFD;
-        `decode_bytes` returns their bytes.
+        `decode_bytes` returns their bytes. With `skip_special_tokens` these are taken out first.
         """
         if _holds_documents(ids):
-            return [self.decode(each, start, stop) for each in ids]
+            return [self.decode(each, start, stop, skip_special_tokens=skip_special_tokens) for each in ids]
+        if skip_special_tokens:
+            ids = np.asarray(ids)[~np.isin(ids, self.special_ids)]
         return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
 
     def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
@@ -212,7 +277,7 @@ class Tokenizer:
     def _encoder_options(self, bos_id: int | None = None, eos_id: int | None = None) -> dict[str, Any]:
         """The arguments of an Encoder besides the definition, as JSON-able values for another process."""
         return {
-            "engine_name": self.engine,
+            "engine_name": self._choice.engine,
             "guard": self._choice.guard,
             "vocab_size": self.vocab_size,
             "bos_id": bos_id,

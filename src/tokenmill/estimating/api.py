@@ -101,7 +101,7 @@ def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> E
         text_bytes=round(totals.text_bytes),
         source_bytes=survey.source.num_bytes,
         **build_cost(encoded, tokenizer, survey, totals)._asdict(),
-        engine=f"{tokenizer.engine} {tokenizer.engine_version}",
+        engine=f"{tokenizer.choose_engine()} {tokenizer.engine_version}",
         dtype=tokenizer.dtype.name,
         files=len(survey.source.files),
         failed_files=_failed_files(survey),

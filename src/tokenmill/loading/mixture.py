@@ -213,7 +213,7 @@ def _check_alike(views: dict[str, View]) -> None:
     first_name, first = next(iter(views.items()))
     for name, view in views.items():
         for what, mine, theirs in (
-            ("tokenizer", view.store.tokenizer.fingerprint, first.store.tokenizer.fingerprint),
+            ("tokenizer", *(each.store._manifest.tokenizer["fingerprint"] for each in (view, first))),
             ("seq_len", view.seq_len, first.seq_len),
             ("fields", view._row_format, first._row_format),
         ):

@@ -43,5 +43,6 @@ def pack(store: Store | str | os.PathLike[str], options: PackOptions) -> View:
 
 def packed(store: Store, options: PackOptions, splits: tuple[Split, ...]) -> View:
     """The rows of a store in these splits."""
-    row_format = row_format_of(options, eos_id=store.tokenizer.eos_id, vocab_size=store.tokenizer.vocab_size)
+    facts = store._manifest.tokenizer
+    row_format = row_format_of(options, eos_id=facts["eos_id"], vocab_size=facts["vocab_size"])
     return View(store, layout_of(options), row_format, splits)

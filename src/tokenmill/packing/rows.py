@@ -17,6 +17,7 @@ from tokenmill.packing.token_ranges import TokenRanges
 
 IGNORED = -100  # the label that torch's cross-entropy ignores
 Arrays = dict[str, Any]
+Rows = dict[str, npt.NDArray[np.integer]]  # as users get them; only "max_seqlen" is an int
 
 
 class PreparedRows:

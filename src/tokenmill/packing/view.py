@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Literal, Never
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.callers import warn_of_shifting_twice
-from tokenmill.display import html_table, one_line, shown
+from tokenmill.display import Identified, html_table, one_line, shown
 from tokenmill.errors import WrongTypeError
 from tokenmill.formatting import some
 from tokenmill.io.atomic import canonical, digest
@@ -19,15 +20,15 @@ from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.layout import Layout, RowFormat
 from tokenmill.packing.plan_file import VERSION, Making, load_or_write_plan
 from tokenmill.packing.row_index import PieceRows, RowIndex, StreamRows
-from tokenmill.packing.rows import Arrays, PreparedRows
+from tokenmill.packing.rows import PreparedRows, Rows
 from tokenmill.packing.splits import Split, chosen_by, file_names, folders, names, shares, store_name
 from tokenmill.packing.stats import Stats, Tally
 from tokenmill.packing.strategies import columns_of, included_documents, plan_rows, stream_tally
 from tokenmill.packing.token_ranges import TokenRanges
-from tokenmill.store.store import Store
+from tokenmill.store.store import Several, Store, numbers_of
 
 
-class View:
+class View(Identified):
     """Rows of a store. `view[i]` is row i, `view.rows(indices)` is many rows at once, as dicts of arrays.
 
     Made by `tm.pack`: milliseconds once its plan is stored. Views can be pickled and sent to other processes; no token is copied.
@@ -49,13 +50,14 @@ class View:
     def __len__(self) -> int:
         return len(self._row_index)
 
-    def __getitem__(self, index: int | slice) -> Arrays:
-        if isinstance(index, slice):
-            return self.rows(range(*index.indices(len(self))))
-        arrays = self.rows([index])
+    def __getitem__(self, index: int | np.integer | Several) -> Rows:
+        several = numbers_of(index, len(self))
+        if several is not None:
+            return self.rows(several)
+        arrays = self.rows([index])  # type: ignore[list-item]
         return {name: value if name in ("cu_seqlens", "max_seqlen") else value[0] for name, value in arrays.items()}
 
-    def __getitems__(self, indices: list[int]) -> list[Arrays]:
+    def __getitems__(self, indices: list[int]) -> list[Rows]:
         """Several rows as a list, made together. torch's DataLoader calls this for a batch."""
         self._told = self._told or warn_of_shifting_twice(self._row_format.labels)
         if "cu_seqlens" in self._row_format.fields or self._layout.buckets:
@@ -63,7 +65,7 @@ class View:
         arrays = self.rows(indices)
         return [{name: value[i] for name, value in arrays.items()} for i in range(len(indices))]
 
-    def __iter__(self) -> Iterator[Arrays]:
+    def __iter__(self) -> Iterator[Rows]:
         return (self[i] for i in range(len(self)))
 
     def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
@@ -89,6 +91,11 @@ class View:
         return self._layout.seq_len
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and positions in a row."""
+        return len(self), self.seq_len
+
+    @property
     def strategy(self) -> str:
         """How rows are filled."""
         return self._layout.strategy
@@ -100,7 +107,7 @@ class View:
         firsts = np.cumsum([0, *(rows for _, rows in widths)]).tolist()
         return [(width, first, rows) for (width, rows), first in zip(widths, firsts, strict=False)]
 
-    def rows(self, indices: Any) -> Arrays:
+    def rows(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> Rows:
         """The rows of these numbers, stacked: a dict of arrays of shape (len(indices), seq_len)."""
         prepared = self._prepared(indices)
         return prepared.arrays(0, len(prepared.index))

@@ -10,13 +10,13 @@ from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.callers import warn
-from tokenmill.display import html_table, one_line, shown
+from tokenmill.display import Identified, html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.formatting import some
@@ -32,7 +32,6 @@ from tokenmill.store.first_touch import FirstTouch
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
 from tokenmill.store.manifest import Manifest, read_manifest
-from tokenmill.store.own_tokenizer import StoredTokenizer, stored_tokenizer
 from tokenmill.store.shard import Damage, require_receipt
 from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -40,7 +39,10 @@ from tokenmill.store.sources import SOURCES, Sources, read_sources
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tokenmill.encoding.api import StoredTokenizer
+
 DOCUMENT_COLUMNS_AHEAD = 8  # small files, of a store in a bucket
+Several = slice | Sequence[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]  # documents, rows
 OPEN_COLUMNS = 4096  # files mapped at once; the kernel allows about 65,000 maps per process, and each keeps a file open
 
 
@@ -51,7 +53,7 @@ class Location(NamedTuple):
     row: int
 
 
-class Store:
+class Store(Identified):
     """A token store: `store[i]` is the ids of document i, `len(store)` the number of documents.
 
     Made by `tm.open`, `tm.build` and `tm.import_tokens`. Opening reads only the manifest. Arrays are read-only views of
@@ -61,6 +63,14 @@ class Store:
     path: Path  # the folder; of a store in a bucket, that of the local copies
     url: str | None  # of the bucket that the store is in
     columns: dict[str, ColumnSpec]  # what is stored per token and per document, by name
+    _instead = {  # noqa: RUF012
+        "[ids.tolist() for ids in store] is a list": "to_list tolist",
+        "to_arrow() is for pandas and polars, tm.export for files": "to_pandas to_polars to_table to_parquet to_csv",
+        "store[i] is an array, and tm.export writes all tokens as one": "to_numpy ids tokens input_ids",
+        "len(store) is its documents, and it has num_tokens": "shape size num_rows num_documents documents",
+        "text(i) is the text of a document": "decode texts get_text",
+        "tm.pack makes rows of it, and tm.load batches": "split shuffle batch select map train_test_split",
+    }
 
     def __init__(
         self,
@@ -105,32 +115,29 @@ class Store:
         return self._manifest.documents
 
     @overload
-    def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]: ...
+    def __getitem__(self, index: Several) -> list[npt.NDArray[np.unsignedinteger]]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[npt.NDArray[np.unsignedinteger]]: ...
+    def __getitem__(self, index: int | np.integer) -> npt.NDArray[np.unsignedinteger]: ...
 
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int | np.integer | Several) -> Any:
+        several = numbers_of(index, len(self))
+        return self._document(index) if several is None else [self._document(i) for i in several]
+
+    def _document(self, index: Any) -> npt.NDArray[np.unsignedinteger]:
         shard, local = self._find(index)
         ends = self._ends_of(shard)
         start = int(ends[local - 1]) if local else 0
         return self._ids_of(shard)[start : int(ends[local])]
 
-    def text(self, index: int) -> str:
+    def text(self, index: int | np.integer) -> str:
         """The text of a document, decoded with the store's own tokenizer, without the bos and eos around it."""
         ids, facts = self[index], self._manifest.tokenizer
         if not isinstance(ids, np.ndarray):
             raise TypeError(f"text takes the number of one document, not {shown(index)}")
         start = 1 if len(ids) and facts["bos_id"] == ids[0] else 0
         stop = len(ids) - 1 if len(ids) > start and facts["eos_id"] == ids[-1] else len(ids)
-        text: str = self._decoder.decode(ids[start:stop])
-        return text
-
-    @cached_property
-    def _decoder(self) -> Any:
-        return self.tokenizer.load()
+        return self.tokenizer.decode(ids[start:stop])
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         for shard in range(self.num_shards):
@@ -151,6 +158,18 @@ class Store:
             )
         copy = partial(Store, first_touch=self._first_touch is not None, sources=self._sources_path)
         return copy, (self.path, self._manifest)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the mapped files. Nothing else is open, and the store can still be used: it maps them again."""
+        with self._mapping:
+            for mapped in self._mapped.values():
+                mapped.clear()
 
     def __repr__(self) -> str:
         counts = f"documents={len(self):,}", f"tokens={self.num_tokens:,}"
@@ -193,7 +212,7 @@ class Store:
         return mirror_limit(self.path) // max(self._manifest.shard_bytes(), default=1)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
         """Of the token ids."""
         return np.dtype(self._manifest.dtype)
 
@@ -217,10 +236,12 @@ class Store:
         """The input files that could not be read, each with the reason."""
         return self._manifest.failed
 
-    @property
+    @cached_property
     def tokenizer(self) -> StoredTokenizer:
-        """The tokenizer that the store was built with and keeps; `store.tokenizer.load()` encodes and decodes."""
-        return stored_tokenizer(self.path, self._manifest)
+        """The tokenizer that the store was built with and keeps: it encodes and decodes."""
+        from tokenmill.encoding.api import StoredTokenizer
+
+        return StoredTokenizer(self.path / "tokenizer", self._manifest.tokenizer)
 
     @property
     def input_files(self) -> list[str]:
@@ -255,7 +276,7 @@ class Store:
         before = int(self._document_ends[shard]) - self._manifest.shard_documents[shard]
         return before + number, local - (int(ends[number - 1]) if number else 0)
 
-    def locate(self, index: int) -> Location:
+    def locate(self, index: int | np.integer) -> Location:
         """The file and row a document came from. Reads one receipt."""
         shard, local = self._find(index)
         for piece in self._pieces(shard):
@@ -266,7 +287,7 @@ class Store:
             f"{self.path}: the receipt of shard {self._manifest.shard_ids[shard]} lacks document {index}"
         )
 
-    def quarantine(self) -> Iterator[dict[str, Any]]:
+    def quarantine(self) -> Iterator[dict[str, str | int]]:
         """Every quarantined document: file, row, reason and, where there is one, a detail. Reads all receipts."""
         for shard in range(self.num_shards):
             for piece in self._pieces(shard):
@@ -323,7 +344,7 @@ class Store:
         """Read everything and compare it with its checksums. An empty list means that all checksums match."""
         return verify_store(self.path)
 
-    def _find(self, index: int) -> tuple[int, int]:
+    def _find(self, index: Any) -> tuple[int, int]:
         """The shard of a document, and its number in the shard."""
         count = len(self)
         try:
@@ -418,6 +439,21 @@ class Store:
         receipt = require_receipt(self._shards, self._manifest.shard_ids[shard])
         self._last_receipt = shard, receipt
         return receipt
+
+
+def numbers_of(index: Any, count: int) -> Sequence[int] | npt.NDArray[Any] | None:
+    """The numbers that a slice, a list, an array or a mask in square brackets stands for, as in numpy; None for one number."""
+    if isinstance(index, slice):
+        return range(*index.indices(count))
+    if not isinstance(index, list | range):
+        if isinstance(index, int | str | tuple) or np.ndim(index) != 1:
+            return None
+        index = np.asarray(index)
+    if not len(index) or not isinstance(index[0], bool | np.bool_):
+        return cast(Sequence[int], index)
+    if len(index) != count:
+        raise IndexError(f"a mask of {len(index):,} values for {count:,}: it has one for each")
+    return np.flatnonzero(index)
 
 
 def _unpickled(url: str, path: Path, manifest: Manifest, limit: int, first_touch: bool) -> Store:  # noqa: FBT001

@@ -5,6 +5,7 @@ a name on the Hub       gpt2, Qwen/Qwen3-0.6B-Base, with @revision
 tiktoken:cl100k_base    an encoding of tiktoken by name
 bytes                   every byte is an id
 demo                    the small tokenizer that comes with the package
+a store                 the tokenizer it was built with
 an object               of tokenizers, transformers, tiktoken or sentencepiece
 """
 

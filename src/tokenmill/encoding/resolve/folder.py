@@ -26,11 +26,12 @@ LARGEST_BESIDE = 1 << 24  # bytes
 
 def from_folder(name: str, folder: Path) -> TokenizerFiles:
     """Find the tokenizer in a folder: what tokenmill saved, a tokenizer.json, a model, or files for transformers."""
-    own = load_definition(folder)
+    body, own = folder / "tokenizer.json", load_definition(folder)
+    if own is None and not body.is_file():
+        own = load_definition(folder / "tokenizer")  # of a store
     if own is not None:
         return TokenizerFiles(name, "definition", special=own.special, definition=own)
     special = _special_names(folder)
-    body = folder / "tokenizer.json"
     if body.is_file():
         return TokenizerFiles(
             name, "json", {"tokenizer.json": _read_file(body)}, special, file=str(body), beside=_beside(folder)
