@@ -58,10 +58,10 @@ KEPT = {
 
 
 def page() -> str:
-    """The page: functions and classes in `tokenmill.__all__`, then the classes that functions return."""
+    """The page: functions and classes in `dir(tokenmill)`, then the classes that functions return."""
     import tokenmill
 
-    public = {f"tm.{name}": getattr(tokenmill, name) for name in tokenmill.__all__}
+    public = {f"tm.{name}": getattr(tokenmill, name) for name in dir(tokenmill) if not name.startswith("_")}
     functions = {name: value for name, value in public.items() if inspect.isroutine(value)}
     classes = {name: value for name, value in public.items() if inspect.isclass(value)} | returned_classes()
     parts = [HEAD, *_index(functions, classes)]
@@ -75,13 +75,14 @@ def page() -> str:
 
 def returned_classes() -> dict[str, type]:
     """What functions return that has no name in `tokenmill`, because nobody makes one."""
+    from tokenmill.encoding.api import StoredTokenizer
     from tokenmill.estimating.result import Estimate
     from tokenmill.exchange.api import Exported
     from tokenmill.loading.mixture import Mixture
     from tokenmill.packing.stats import Stats
     from tokenmill.recipes.api import Recipe
 
-    return {each.__name__: each for each in (Estimate, Exported, Mixture, Recipe, Stats)}
+    return {each.__name__: each for each in (Estimate, Exported, Mixture, Recipe, Stats, StoredTokenizer)}
 
 
 def _index(functions: dict[str, Any], classes: dict[str, type]) -> list[str]:

@@ -26,6 +26,7 @@ help(tm.build) and the like explain each; `tokenmill --help` lists the commands.
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from tokenmill.reading import read as read
     from tokenmill.recipes import recipe as recipe
     from tokenmill.store.store import Store as Store
-    from tokenmill.store.store import open_store as open
+    from tokenmill.store.store import open_store
+
+    open = open_store
 
 __version__ = "0.1.0"
 
@@ -84,11 +87,10 @@ __all__ = [
     "load",
     "load_tokenizer",
     "mix",
-    "open",
     "pack",
     "read",
     "recipe",
-]
+]  # without `open`: `from tokenmill import *` leaves the builtin alone
 
 
 if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
@@ -105,7 +107,11 @@ def _public(name: str) -> Any:
     except KeyError:
         raise AttributeError(f"module 'tokenmill' has no attribute {name!r}") from None
     home = importlib.import_module(module)
-    return home if attribute is None else getattr(home, attribute)
+    found = home if attribute is None else getattr(home, attribute)
+    if isinstance(found, FunctionType):  # a function is called what users call it, in messages and pickles too
+        found.__name__ = found.__qualname__ = name
+        found.__module__ = __name__
+    return found
 
 
 def __dir__() -> list[str]:
@@ -113,4 +119,4 @@ def __dir__() -> list[str]:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == "inspect":
         frame = frame.f_back
-    return [] if frame.f_globals.get("__name__") == "pydoc" else sorted([*__all__, "__version__"])
+    return [] if frame.f_globals.get("__name__") == "pydoc" else sorted([*_HOMES, "__version__"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -311,7 +312,26 @@ def test_public_names():
     assert sorted(tm.__all__) == sorted(set(tm.__all__))
     for name in tm.__all__:
         assert getattr(tm, name) is not None
-    assert set(tm.__all__) <= set(dir(tm))
+    assert {*tm.__all__, "open"} <= set(dir(tm))
+    names: dict[str, object] = {}
+    exec("from tokenmill import *", names)
+    assert "open" not in names
+    assert names["build"] is tm.build
+    for name in (
+        "build",
+        "estimate",
+        "export",
+        "import_tokens",
+        "load",
+        "load_tokenizer",
+        "mix",
+        "open",
+        "pack",
+        "read",
+    ):
+        function = getattr(tm, name)
+        assert (function.__name__, function.__qualname__, function.__module__) == (name, name, "tokenmill")
+        assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301
     with pytest.raises(AttributeError, match="nonsense"):
         _ = tm.nonsense
 
