@@ -50,8 +50,11 @@ class Identified:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            said = "".join(f": {answer}" for answer, names in self._instead.items() if name in names.split())
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{said}", name=name, obj=self)
+            answer = next((answer for answer, names in self._instead.items() if name in names.split()), None)
+            if answer is None:
+                return object.__getattribute__(self, name)  # raises again, also what a property has raised
+            said = f"{type(self).__name__!r} object has no attribute {name!r}: {answer}"
+            raise AttributeError(said, name=name, obj=self)
 
     def __eq__(self, other: object) -> bool:
         return self.fingerprint == other.fingerprint if isinstance(other, type(self)) else NotImplemented

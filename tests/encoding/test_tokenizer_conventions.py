@@ -79,6 +79,13 @@ def test_what_it_lacks_is_answered(tokenizer, name, answer):
     assert not hasattr(tokenizer, name)
 
 
+def test_what_fails_inside_is_not_told_as_a_missing_attribute(tokenizer_path, monkeypatch):
+    tokenizer = tm.load_tokenizer(tokenizer_path)
+    monkeypatch.setattr(type(tokenizer), "special_ids", property(lambda self: None.inside))
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'inside'"):
+        _ = tokenizer.special_ids
+
+
 @pytest.mark.parametrize(
     ("files", "pad"),
     [

@@ -26,3 +26,5 @@ def test_results_are_typed(owner, name):
     for form in typing.get_overloads(function) or [function]:
         returned = form.__annotations__["return"]
         assert "Any" not in returned, f"{owner.__name__}.{name} -> {returned}"
+        of_alias = typing.get_args(form.__globals__.get(returned))
+        assert typing.Any not in of_alias, f"{owner.__name__}.{name} -> {returned}, with {of_alias}"
