@@ -42,6 +42,10 @@ class CommandParser(argparse.ArgumentParser):
         self._refuse_unknown(given)
         self.first = given[0] if given else ""
         found, extra = super().parse_known_args(given, namespace)
+        many = next((each.dest for each in self._get_positional_actions() if each.nargs == "+"), None)
+        if extra and many:  # argparse takes only those before the first flag
+            setattr(found, many, [*getattr(found, many), *extra])
+            return found, []
         if extra and not self.commands:
             self.error(f"unexpected argument {extra[0]!r}")
         return found, extra
