@@ -296,7 +296,7 @@ ImportFormat = Literal["auto", ExportFormat]
 class ExportOptions(Options):
     """What is exported, and into which files."""
 
-    format: Annotated[ExportFormat, Help("format to write", metavar="NAME")]
+    format: Annotated[ExportFormat | None, Help("format to write", "by the suffix of a file", "NAME")] = None
     split: Annotated[str | None, Help("only documents of this split; or all", "each by itself", "NAME")] = None
     shares: Annotated[
         str | None, Help("splits by shares of the documents, such as train=0.99,val=0.01", "no splits", "NAME=SHARE")
@@ -313,8 +313,10 @@ class ExportOptions(Options):
 class ExportArguments(ExportOptions, RowOptions, LayoutOptions):
     """Everything `tm.export` takes after the data. The options of packing are for rows of a store: they need `seq_len`."""
 
-    path: Annotated[Path, Help("folder of the export", metavar="DIR")]
+    out: Annotated[Path, Help("folder of the export; or its only file, such as train.bin", metavar="PATH", short="-o")]
     _: KW_ONLY
+    tokenizer: Any = None
+    text_field: Annotated[str, Help("text: field or column with it, dotted if nested", metavar="FIELD")] = "text"
     seq_len: Annotated[Positions | None, Help("write packed rows of this length", metavar="L")] = None
     fields: Annotated[Annotated[Field | Iterable[Field], SomeOf(OneOf(get_args(Field)))], Help("arrays of a row")] = (
         "input_ids",

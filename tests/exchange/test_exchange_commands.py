@@ -112,7 +112,7 @@ def test_each_split_is_a_part_of_its_own(named, tmp_path, capsys, format):
     assert all(any(part in name for name in files) for part in facts)
     assert main(["export", str(named.path), str(tmp_path / "all"), "--format", format, "--split", "all"]) == 0
     said = capsys.readouterr()
-    assert ("parts       train\n" in said.out, said.err) == (True, "")
+    assert (f"parts       train: 62 documents, {named.num_tokens} tokens\n" in said.out, said.err) == (True, "")
     again = tm.import_tokens(tmp_path / "all", tmp_path / "again", format=format, eos=EOS)
     assert again.num_tokens == named.num_tokens
 

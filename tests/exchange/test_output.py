@@ -83,3 +83,14 @@ def test_an_index_is_gone_before_what_it_describes_changes(tmp_path):
 def test_two_at_once(tmp_path):
     with Output(tmp_path / "out"), pytest.raises(LockedError, match="another build"), Output(Path(tmp_path / "out")):
         pass
+
+
+def test_a_forged_list_beside_a_file_removes_nothing_else(tmp_path):
+    """Other files of the folder are not those of an export that is one file."""
+    (tmp_path / "mine.txt").write_text("mine")
+    body = {"id": RECEIPT, "version": 1, "facts": {}, "files": {"mine.txt": ENTRY}, "indexes": ["mine.txt"]}
+    (tmp_path / f".a{RECEIPT}").write_bytes(sealed(body))
+    with Output(tmp_path, file="a") as output:
+        output.write({}, [file("a", b"a")], [])
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert list(read_receipt(tmp_path / "a")["files"]) == ["a"]

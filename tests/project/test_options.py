@@ -145,7 +145,7 @@ def test_signatures_are_the_declarations(verb):
         ),
         (lambda: tm.build("x", "bytes", seqlen=8), "'seqlen'; did you mean seq_len of tm.pack, tm.load and tm.export?"),
         (lambda: tm.read("x", text="a"), "tm.read has no option 'text'; did you mean text_field?"),
-        (lambda: tm.load("x", 8, text="a"), "did you mean text_field of tm.read, tm.build and tm.estimate?"),
+        (lambda: tm.load("x", 8, text="a"), "did you mean text_field of tm.read, tm.build, tm.estimate and tm.export?"),
         (lambda: tm.load("x", 8, memory=1), "tm.load has no option 'memory': it belongs to tm.build"),
         (
             lambda: tm.load_tokenizer("bytes", engin="a"),

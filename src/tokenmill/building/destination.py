@@ -236,7 +236,7 @@ def without_own_files(source: Source, *folders: Path, cache: Path | None = None)
     own = [*folders, *(root / name for root in sorted(roots) for name in CACHE_FOLDERS)]
     prefixes = tuple(os.path.join(spelling, "") for folder in own for spelling in _spellings(folder, source))
     copies = tuple(os.path.join(root, "datasets", "") for root in sorted(roots))
-    mine = {file for file in source.files if file.path.startswith(prefixes) or _is_copy(file.path, copies)}
+    mine = {file for file in source.files if f"{file.path}{os.sep}".startswith(prefixes) or _is_copy(file.path, copies)}
     if not mine:
         return source
     inside = (folder for folder in own if source.files[0].path.startswith(tuple(_spellings(folder, source))))

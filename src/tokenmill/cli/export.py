@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tokenmill.cli.build import failed_files
 from tokenmill.cli.flags import add_command, add_json, add_options, given_options, print_result
 from tokenmill.cli.progress_line import ProgressLine
-from tokenmill.formatting import human, some
-from tokenmill.option_types import with_given
+from tokenmill.errors import UsageError
+from tokenmill.option_types import declared, with_given
 from tokenmill.options import ExportArguments, ExportOptions, LayoutOptions, RowOptions
 
 
@@ -17,12 +18,21 @@ def add(commands: Any) -> None:
         commands,
         "export",
         _export,
-        help="write a store in the format of another tool",
-        description="Write the documents of a store, or rows of it, in the format of another tool. Run it again to continue,"
-        " or to see that it is up to date.",
+        help="write a store, or text, in the format of another tool",
+        description="Write the documents of a store or of text, or rows of them, in the format of another tool. Run it again to"
+        " continue, or to see that it is up to date.",
     )
-    command.add_argument("store", help="folder of the store, or its URL")
-    command.add_argument("path", help="folder of the export")
+    command.add_argument(
+        "source",
+        nargs="+",
+        metavar="SOURCE",
+        help="folder of a store, or its URL; with -t text, as for build; and then, without -o, PATH",
+    )
+    command.add_argument(
+        "-t", "--tokenizer", help="the tokenizer of text, as for build: it is built into the cache first"
+    )
+    command.add_argument("-o", "--out", metavar="PATH", help=declared(ExportArguments)["out"].help_line)
+    add_options(command, ExportArguments, only=["text_field"])
     add_options(command, ExportOptions)
     rows = command.add_argument_group("rows")
     add_options(rows, ExportArguments, only=["seq_len", "dtype", "fields"])
@@ -33,17 +43,17 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from tokenmill.exchange.api import export_files
+    from tokenmill.exchange.api import Exported, export_files
 
-    arguments = with_given(ExportArguments, given_options(options, ExportArguments))
+    source = list(options.source)
+    out = options.out or (source.pop() if len(source) > 1 else None)
+    if out is None:
+        raise UsageError("give -o PATH too, the folder or the file of the export")
+    given = {**given_options(options, ExportArguments), "out": out, "tokenizer": options.tokenizer}
+    arguments, data = with_given(ExportArguments, given), source[0] if len(source) == 1 else tuple(source)
     with ProgressLine(is_quiet=options.quiet) as line:
-        done = export_files(options.store, arguments, line.show)
-    state = "up to date" if not done.written else f"{some(done.written, 'file')} written"
-    text = (
-        f"export      {done.path}\nformat      {done.format}\nparts       {', '.join(done.parts)}\n"
-        f"files       {done.files:,}, {human(done.bytes)}: {state}"
-    )
-    facts = {"path": str(done.path), "format": done.format, "files": done.files, "bytes": done.bytes}
+        done = export_files(data, arguments, line.show, "quiet" if options.quiet else None)
+    facts = {name: getattr(done, name) for name in Exported.__slots__}
     if options.json or not options.quiet:
-        print_result({**facts, "written": done.written, "parts": done.parts}, text, as_json=options.json)
-    return 0
+        print_result({**facts, "path": str(done.path)}, str(done), as_json=options.json)
+    return failed_files(done.failed) if options.tokenizer is not None else 0

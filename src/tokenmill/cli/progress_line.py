@@ -16,7 +16,7 @@ class ProgressLine:
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._is_shown = not is_quiet and sys.stderr.isatty()
-        self._began = self._updated = time.monotonic()
+        self._began = self._updated = 0.0
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -27,6 +27,8 @@ class ProgressLine:
     def show(self, done: int, total: int) -> None:
         """`done` of `total` bytes are done."""
         now = time.monotonic()
+        if not self._began:  # not before: text may have been built first
+            self._began = self._updated = now
         if now - self._updated >= SECONDS:
             self._updated = now
             self._write(progress_text(done, total, now - self._began))

@@ -120,7 +120,7 @@ class _Plan:
         self.path, self.arguments = path, arguments
         self.unkept_labels = 0  # documents
         self.suspicions: list[str] = []
-        receipt = read_receipt(path) if path.is_dir() else None
+        receipt = read_receipt(path)
         self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
         self.format = self._format()
         self.files = self.format.find(path, arguments.dtype)

@@ -91,26 +91,28 @@ class _Hashing(io.RawIOBase):
 
 
 class Output:
-    """The folder of an export. Use it as a context manager: it holds the lock of the folder."""
+    """The folder of an export, or one file in a folder. Use it as a context manager: it holds the lock."""
 
-    def __init__(self, folder: Path, report: Report | None = None) -> None:
+    def __init__(self, folder: Path, report: Report | None = None, *, file: str = "") -> None:
         self.folder, self._report = folder, report
-        self._lock = build_lock(folder)
+        self._receipt, self._journal, self._lock_file = (_own(name, file) for name in (RECEIPT, JOURNAL, LOCK))
+        self._lock = build_lock(folder, name=self._lock_file)
+        self._file = file
         self._is_stopping = False
 
     def __enter__(self) -> Output:
-        _refuse_others(self.folder)
+        refuse_others(self.folder, self._file)
         self._lock.__enter__()
-        self.receipt = read_receipt(self.folder)
-        said = [self.receipt["facts"]] if self.receipt is not None else read_lines(self.folder / JOURNAL)
-        last = self.folder / (JOURNAL if self.receipt is None else RECEIPT)
+        self.receipt = _read(self.folder / self._receipt)
+        said = [self.receipt["facts"]] if self.receipt is not None else read_lines(self.folder / self._journal)
+        last = self.folder / (self._journal if self.receipt is None else self._receipt)
         self._finished_ns = last.stat().st_mtime_ns if last.exists() else 0
         self.origins = [name for facts in said for name in facts.get("origins", [])]
         return self
 
     def __exit__(self, *error: Any) -> None:
         with suppress(OSError):
-            disk.unlink(self.folder / LOCK)
+            disk.unlink(self.folder / self._lock_file)
         self._lock.__exit__(*error)
 
     def is_current(self, facts: dict[str, Any], files: Iterable[OutputFile], indexes: Iterable[IndexFile]) -> bool:
@@ -131,13 +133,13 @@ class Output:
         stats = {name: os.stat(self.folder / name) for name in kept}  # new times are noted: they are compared next time
         kept = {n: replace(e, mtime_ns=stats[n].st_mtime_ns, ctime_ns=stats[n].st_ctime_ns) for n, e in kept.items()}
         with writing(self.folder):
-            journal = CheckedLines(self.folder / JOURNAL)
+            journal = CheckedLines(self.folder / self._journal)
             try:
                 journal.append({"origins": facts.get("origins", [])})
                 for name, entry in kept.items():
                     journal.append({"name": name, **asdict(entry)})
                 names = [index.name for index in indexes]
-                before = [] if self.receipt is None else filter(_is_inside, self.receipt["indexes"])
+                before = [] if self.receipt is None else filter(self._is_mine, self.receipt["indexes"])
                 self._forget([*before, *names], sorted({*known, *keys} - kept.keys()))
                 todo = [file for file in files if file.name not in kept]
                 written = {**kept, **self._write_all(todo, journal)}
@@ -147,18 +149,22 @@ class Output:
                 journal.close()
             entries = {name: asdict(entry) for name, entry in sorted(written.items())}
             body = {"id": RECEIPT, "version": VERSION, "facts": facts, "files": entries, "indexes": names}
-            write_atomically(self.folder / RECEIPT, sealed(body))
-            disk.unlink(self.folder / JOURNAL)
+            write_atomically(self.folder / self._receipt, sealed(body))
+            disk.unlink(self.folder / self._journal)
         return len(todo) + len(indexes)
 
     def _known(self) -> dict[str, Written]:
         """Files that this or an interrupted export has finished."""
         known = {} if self.receipt is None else _entries(self.receipt)
-        for record in read_lines(self.folder / JOURNAL):
+        for record in read_lines(self.folder / self._journal):
             with suppress(KeyError, TypeError):
                 name = record.pop("name")
                 known |= {name: Written(**record)} if _is_inside(name) else {}
-        return known
+        return {name: entry for name, entry in known.items() if self._is_mine(name)}
+
+    def _is_mine(self, name: str) -> bool:
+        """Whether this export may remove a file that a receipt names: it is in its folder, or is the file itself."""
+        return name == self._file if self._file else _is_inside(name)
 
     def _is_kept(self, name: str, entry: Written, key: str) -> bool:
         """Whether a file is as it was written: by its times, or by its checksum if these changed or are those of the receipt."""
@@ -174,7 +180,7 @@ class Output:
 
     def _forget(self, indexes: list[str], stale: Iterable[str]) -> None:
         """Remove the receipt and what describes files that are about to change; then those files, and what a crash has left."""
-        for name in (RECEIPT, *indexes, *stale):
+        for name in (self._receipt, *indexes, *stale):
             path = self._inside(name)
             disk.unlink(path)
             for left in disk.matching(path.parent, "*.tmp"):
@@ -261,10 +267,19 @@ def _is_inside(name: str) -> bool:
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
-def read_receipt(folder: Path) -> dict[str, Any] | None:
-    """The receipt of a finished export; None if there is none, or none that can be read."""
+def _own(name: str, file: str) -> str:
+    """The name of a file of tokenmill's own in the folder of an export: with that of the file, if this is the export."""
+    return f".{file}{name}" if file else name
+
+
+def read_receipt(path: Path) -> dict[str, Any] | None:
+    """The receipt of a finished export, a folder or a file; None if there is none, or none that can be read."""
+    return _read(path.with_name(_own(RECEIPT, path.name)) if path.is_file() else path / RECEIPT)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        receipt = unsealed(disk.read_bytes(folder / RECEIPT), RECEIPT, VERSION)
+        receipt = unsealed(disk.read_bytes(path), RECEIPT, VERSION)
         if receipt is None:
             return None
         is_whole = isinstance(receipt["facts"], dict) and all(isinstance(name, str) for name in receipt["indexes"])
@@ -309,17 +324,22 @@ def checksum(path: Path, advanced: Callable[[int], None] = lambda nbytes: None) 
 def written_files(path: Path) -> dict[Path, Written]:
     """The files of the export in a folder; for a file or a prefix, those of that name, if an export in its folder lists them."""
     folder = path if path.is_dir() else path.parent
-    receipt = read_receipt(folder)
+    receipt = read_receipt(path) or read_receipt(folder)
     files = {} if receipt is None else {folder / name: entry for name, entry in _entries(receipt).items()}
     return {file: entry for file, entry in files.items() if path in (folder, file, file.with_suffix(""))}
 
 
-def _refuse_others(folder: Path) -> None:
-    """Raise UsageError for a folder with files that no export has written."""
+def refuse_others(folder: Path, file: str = "") -> None:
+    """Raise UsageError for a folder with files that no export has written, or for such a file in it."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file; an export is a folder: choose another path")
+    if file:
+        own = [name for name in (RECEIPT, JOURNAL) if (folder / _own(name, file)).exists()]
+        if os.path.lexists(folder / file) and not own:
+            raise UsageError(f"{folder / file} is there, and was not exported by this name: choose another one")
+        return
     names = {path.name for path in disk.matching(folder)}
     if names - {LOCK} and not names & {RECEIPT, JOURNAL}:
         raise UsageError(f"{folder} is not empty, and not an export of tokenmill: choose another folder, or empty it")

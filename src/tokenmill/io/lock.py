@@ -31,12 +31,14 @@ def lock_holder(folder: Path) -> str | None:
 
 
 @contextmanager
-def build_lock(folder: Path, wait: Callable[[str], None] | None = None, *, shared: bool = False) -> Iterator[None]:
+def build_lock(
+    folder: Path, wait: Callable[[str], None] | None = None, *, shared: bool = False, name: str = ".lock"
+) -> Iterator[None]:
     """Hold the lock on a folder, which is created if needed. `shared`: together with others that share it.
 
     If another process has the lock, raise LockedError; or, with `wait`, call `wait(process id)` every 0.2 s until it is free.
     """
-    path = folder / ".lock"
+    path = folder / name
     while True:
         try:
             handle = _acquire(folder, path, shared=shared)

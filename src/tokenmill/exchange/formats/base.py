@@ -26,6 +26,7 @@ from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
 from tokenmill.split_names import named_split
 
+ALL_TOKENS = 1 << 62
 Kind = Literal["documents", "rows"]
 Part = Selection | View
 
@@ -37,6 +38,10 @@ class Job:
     parts: dict[str, Part]
     options: ExportOptions
     tokenizer: dict[str, Any]  # what the manifest says about it
+    is_one_file: bool = False
+    ends: dict[Part, int] = field(
+        default_factory=dict
+    )  # the documents or rows in the files of a part, as `ranges` made them
 
     def selections(self) -> dict[str, Selection]:
         """The parts of an export of documents."""
@@ -56,8 +61,10 @@ class Job:
 
     def ranges(self, part: Part, tokens: int) -> list[tuple[int, int]]:
         """The documents or rows of each file of a part. `tokens` is how many a file has unless the options say it."""
-        tokens = self.options.tokens_per_file or tokens
-        return file_ranges(part, tokens) if isinstance(part, Selection) else row_ranges(part, self.options, tokens)
+        tokens = self.options.tokens_per_file or (ALL_TOKENS if self.is_one_file else tokens)
+        ranges = file_ranges(part, tokens) if isinstance(part, Selection) else row_ranges(part, self.options, tokens)
+        self.ends[part] = ranges[-1][1]
+        return ranges
 
 
 Files = tuple[list[OutputFile], list[IndexFile]]
@@ -83,6 +90,8 @@ class ExchangeFormat(ABC):
     takes: ClassVar[tuple[Kind, ...]] = ("documents",)
     keeps_borders: ClassVar[bool] = True  # of documents; else a reader finds them by eos
     pattern: ClassVar[str]  # of the files in a folder that hold ids
+    suffix: ClassVar[str] = ""  # of a file that is an export by itself; empty if there always are several
+    reads: ClassVar[str]  # Python that reads the first file back, given {out}, {file}, {folder}, {prefix} and {dtype}
 
     @abstractmethod
     def files(self, job: Job) -> Files:

@@ -31,6 +31,7 @@ class DatatroveFormat(ExchangeFormat):
 
     name = "datatrove"
     pattern = "**/*.ds"
+    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)

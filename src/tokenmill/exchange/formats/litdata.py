@@ -37,6 +37,7 @@ class LitDataFormat(ExchangeFormat):
     """A document is an item. `TokensLoader` cuts the tokens of a chunk into blocks, across documents."""
 
     name = "litdata"
+    reads = "import litdata; data = litdata.StreamingDataset({folder!r}, item_loader=litdata.TokensLoader(2049))"
 
     def files(self, job: Job) -> Files:
         dtype = np.dtype(np.uint16 if job.vocab_size <= 1 << 16 else np.int32)  # torch has no uint32 that trainers take

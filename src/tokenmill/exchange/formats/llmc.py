@@ -35,6 +35,8 @@ class LlmcFormat(ExchangeFormat):
     name = "llmc"
     pattern = "*.bin"
     keeps_borders = False
+    suffix = ".bin"
+    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r', offset=1024)"
 
     def files(self, job: Job) -> Files:
         magic = 20240520 if job.vocab_size <= 1 << 16 else 20240801
@@ -68,8 +70,8 @@ def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[Bin
         tokens = sum(int(lengths.sum()) for lengths in part.lengths(first, stop))
         if tokens >= 1 << 31:
             raise UsageError(
-                f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: build the store"
-                f" with smaller shards, {option_name('shard_bytes')}"
+                f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: give a folder,"
+                f" or build the store with smaller shards, {option_name('shard_bytes')}"
             )
         header = np.zeros(HEADER, "<i4")
         header[:3] = magic, version, tokens

@@ -44,6 +44,7 @@ class MdsFormat(ExchangeFormat):
     """A sample is a document in the column `tokens`, or a row with a column per array: `tokens`, if that is the ids alone."""
 
     name = "mds"
+    reads = "from streaming import LocalDataset; data = LocalDataset({folder!r})"
     takes = ("documents", "rows")
 
     def files(self, job: Job) -> Files:

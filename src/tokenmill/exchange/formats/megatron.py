@@ -28,6 +28,7 @@ class MegatronFormat(ExchangeFormat):
     """A document is a sequence, which is all that Megatron's own preprocessing makes."""
 
     name = "megatron"
+    reads = "from megatron.core.datasets.indexed_dataset import IndexedDataset; data = IndexedDataset({prefix!r})"
 
     def files(self, job: Job) -> Files:
         dtype = np.dtype(np.uint16 if job.vocab_size < SMALL_VOCABULARY else np.int32)

@@ -35,6 +35,7 @@ class OlmoFormat(ExchangeFormat):
 
     name = "olmo"
     pattern = "**/*.npy"
+    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)

@@ -96,6 +96,8 @@ class ParquetFiles(TableFormat):
 
     name = "parquet"
     pattern = "**/*.parquet"
+    suffix = ".parquet"
+    reads = "import pyarrow.parquet as pq; data = pq.read_table({file!r})"
     compression = 0.5
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
@@ -118,6 +120,8 @@ class ArrowFiles(TableFormat):
 
     name = "arrow"
     pattern = "**/*.arrow"
+    suffix = ".arrow"
+    reads = "import pyarrow as pa; data = pa.ipc.open_file({file!r}).read_all()"
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
         return f"{part}-{number:05d}-of-{count:05d}.arrow"
@@ -141,6 +145,8 @@ class HuggingFaceDataset(ArrowFiles):
     """What `Dataset.save_to_disk` and `DatasetDict.save_to_disk` write and `load_from_disk` opens."""
 
     name = "hf"
+    suffix = ""
+    reads = "from datasets import load_from_disk; data = load_from_disk({out!r})"
 
     def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
         return f"{'' if is_only else part + '/'}data-{number:05d}-of-{count:05d}.arrow"

@@ -33,7 +33,6 @@ class TensorFormat(ExchangeFormat):
 
     takes = ("rows",)
     keeps_borders = False
-    suffix: str
 
     @abstractmethod
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None: ...
@@ -46,7 +45,7 @@ class TensorFormat(ExchangeFormat):
             facts["splits"][name] = {"rows": ranges[-1][1], "seq_len": view.seq_len, "files": len(ranges)}
             for number, (first, stop) in enumerate(ranges):
                 key = [self.name, *row_key(view, first, stop)]
-                path, size = f"{folder}chunk_{number:05d}.{self.suffix}", (stop - first) * row_bytes(view)
+                path, size = f"{folder}chunk_{number:05d}{self.suffix}", (stop - first) * row_bytes(view)
                 data.append(OutputFile(path, key, self._writer(view, first, stop), size))
         return data, [facts_file("metadata.json", facts)]
 
@@ -73,8 +72,10 @@ class TensorFormat(ExchangeFormat):
 class TorchTensors(TensorFormat):
     """A tensor, if the view has one array; else a dict of tensors. torch takes the rows of a file together."""
 
-    name = suffix = "pt"
+    name = "pt"
+    suffix = ".pt"
     pattern = "**/*.pt"
+    reads = "import torch; data = torch.load({file!r}, weights_only=True)"
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
         try:
@@ -110,8 +111,10 @@ class TorchTensors(TensorFormat):
 class SafeTensors(TensorFormat):
     """A header in JSON, and the tensors after it. They are written some rows at a time."""
 
-    name = suffix = "safetensors"
+    name = "safetensors"
+    suffix = ".safetensors"
     pattern = "**/*.safetensors"
+    reads = "from safetensors.torch import load_file; data = load_file({file!r})"
 
     def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
         header, at, shape = {}, 0, [stop - first, view.seq_len]
