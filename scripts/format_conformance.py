@@ -57,13 +57,16 @@ def peer(environments: Path, format: str, *arguments: object) -> str:
 
 
 def compare(environments: Path, format: str, store: tm.Store, work: Path) -> list[tuple[str, bool]]:
-    tm.export(
+    done = tm.export(
         store, work / "out", format=format, split="all", tokens_per_file=1 << 30
     )  # one file: loaders leave out the rest of each
     read = json.loads(peer(environments, format, "read", format, work / "out").splitlines()[-1])
     np.save(work / "ids.npy", np.concatenate(list(store)))
     np.save(work / "ends.npy", store.stream_ends)
+    items = int(peer(environments, format, "line", format, done.read).splitlines()[-1])
+    in_all = {"litdata": store.num_tokens // 2049, "datatrove": store.num_tokens}.get(format, len(store))
     results = [(f"{format} reads the export", read == expected(store, format))]
+    results.append((f"{format}: the line that the export ends with", items == in_all))
     for name in (format, *VARIANTS.get(format, ())):
         (theirs := work / name).mkdir()
         vocab_size = store.tokenizer.vocab_size

@@ -1,6 +1,7 @@
 """Tokens read and written by the libraries that formats come from. Run by `format_conformance.py`, with each library's Python.
 
 python format_peers.py read FORMAT FOLDER: prints the number of documents, and a digest of their ids
+python format_peers.py line FORMAT LINE: runs the Python that an export ends with, and prints how many items `data` has
 python format_peers.py write FORMAT IDS.npy ENDS.npy FOLDER VOCAB_SIZE: writes them with the library, prints the seconds;
     FORMAT may have a variant, such as mds_zstd
 """
@@ -158,6 +159,13 @@ def main() -> None:
     action, format, *rest = sys.argv[1:]
     if action == "read":
         print(json.dumps(digest(globals()[f"read_{format}"](Path(rest[0])))))
+        return
+    if action == "line":
+        names: dict[str, Any] = {}
+        if format == "mds":
+            mosaic()
+        exec(rest[0], names)
+        print(len(names["data"]))
         return
     ids, ends, folder, vocab_size = np.load(rest[0]), np.load(rest[1]), Path(rest[2]), int(rest[3])
     documents, write = np.split(ids, ends[:-1]), globals()[f"write_{format}"]
