@@ -305,6 +305,10 @@ def test_the_export_is_not_among_its_text(corpus, out):
         (["data/train.jsonl"], f"is no store; to export text, give its tokenizer: {TOKENS}"),
         (["data/train.jsonl", "data/more.jsonl"], f"is no store; to export text, give its tokenizer: {TOKENS}"),
         (["nope"], "nope is no store: no such file or folder"),
+        (
+            ["named"],
+            "x.bin cannot be 2 files (train.bin, val.bin): give a folder, such as x, or --split all (split='all')",
+        ),
         (["nope.jsonl", "-t", "bytes"], "nope.jsonl"),
         (["store", "-t", "bytes"], "store is a store, which has its tokenizer: leave out -t (tokenizer=...)"),
         (["store", "--text-field", "body"], "--text-field (text_field=...) is for text: give its tokenizer too"),
@@ -318,11 +322,12 @@ def test_the_export_is_not_among_its_text(corpus, out):
 def test_what_cannot_be_exported(corpus, capsys, words, says):
     """One line, before anything is built or written."""
     tm.build("data/more.jsonl", "bytes", "store", progress="quiet")
+    tm.build("data", "bytes", "named", progress="quiet")
     capsys.readouterr()
     assert main(["export", *words, "-o", "x.bin", "--format", "nanogpt"]) > 0
     said = capsys.readouterr().err
     assert says in said
-    assert (said.count("\n"), names_in(Path())) == (1, ["data", "store"])
+    assert (said.count("\n"), names_in(Path())) == (1, ["data", "named", "store"])
 
 
 def test_a_place_must_be_given_and_free(corpus, capsys):

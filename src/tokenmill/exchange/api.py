@@ -111,7 +111,9 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     files, indexes = format.files(job)
     if file and len(files) > 1:
         several = f"{len(files)} files ({first_names(each.name for each in files)})"
-        raise UsageError(f"{out} cannot be {several}: give a folder, such as {out.with_suffix('')}")
+        is_named = len(parts) > 1 and arguments.shares is None and not isinstance(data, Mapping)
+        choose = f", or {option_name('split', 'all')}" if is_named else ""
+        raise UsageError(f"{out} cannot be {several}: give a folder, such as {out.with_suffix('')}{choose}")
     files, indexes = ([replace(files[0], name=file)], []) if file else ([*files, *_tokenizer_files(store)], indexes)
     facts = {"format": format.name, **_facts(parts, store), "origins": _origins(stores, data, arguments)}
     with naming_files(), Output(folder, report, file=file) as output:
