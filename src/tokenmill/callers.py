@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from tokenmill.errors import UsageError
+
 FOR_TRAINERS = "A Trainer takes its view (train_dataset=view), or the loader from get_train_dataloader"
 
 
@@ -26,6 +28,20 @@ def calling_objects(method_of: str) -> Iterator[Any]:
         caller = frame.f_locals.get("self") if "self" in frame.f_code.co_varnames else None
         if any(each.__name__ == method_of for each in type(caller).__mro__):
             yield caller
+
+
+def check_resumed(loader: Any) -> None:
+    """UsageError if a resumed Trainer takes its batches from a loader, or its dataset, that would begin again with epoch 0."""
+    if "transformers" not in sys.modules or loader.seen or loader.epochs == "endless":
+        return
+    for trainer in calling_objects("Trainer"):
+        given = trainer.callback_handler.train_dataloader if hasattr(trainer, "callback_handler") else None
+        mine = getattr(getattr(given, "dataset", None), "loader", given) is loader
+        if mine and trainer.state.global_step and not trainer.args.ignore_data_skip:
+            raise UsageError(
+                f"the Trainer goes on after step {trainer.state.global_step}, but this loader begins again; give the Trainer"
+                " callbacks=[tokenmill.integrations.transformers.LoaderState(loader)]"
+            )
 
 
 def warn_of_shifting_twice(labels: str) -> bool:

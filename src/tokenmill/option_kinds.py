@@ -49,18 +49,19 @@ class Kind:
 class Whole(Kind):
     """A whole number in a range, of Python's type or numpy's; an amount may be written as 1e6, which is a float.
 
-    With `shares` it may be a share of the cores as text: "80%".
+    It may also be text that matches `or_text`, such as `such_as`.
     """
 
     low: int
     high: int
     is_amount: bool = False
-    shares: bool = False
+    or_text: str = ""
+    such_as: str = ""
     written_as = "number"
     types = (Integral,)
 
     def check(self, value: Any) -> Any:
-        if self.shares and isinstance(value, str) and re.fullmatch(r"(100|[1-9]\d?)%", value):
+        if self.or_text and isinstance(value, str) and re.fullmatch(self.or_text, value):
             return value
         try:
             is_float = self.is_amount and isinstance(value, float) and value.is_integer()
@@ -68,29 +69,29 @@ class Whole(Kind):
         except TypeError:
             number = self.low - 1
         if isinstance(value, bool) or not self.low <= number <= self.high:
-            share = ", or a share of the cores such as 80%; leave it out for one per core" if self.shares else ""
-            raise Refused(f"is not a whole number from {self.low} to {self.high}{share}")
+            text = f", or {self.such_as}" if self.or_text else ""
+            raise Refused(f"is not a whole number from {self.low} to {self.high}{text}")
         return number
 
     def parse(self, text: str) -> Any:
-        if self.shares and text.endswith("%"):
-            return text
         with suppress(ValueError):
             return int(text)
         with suppress(ValueError):
             if self.is_amount and (number := float(text)).is_integer():
                 return int(number)
+        if self.or_text:  # `check` says what else it may be
+            return text
         raise Refused("is not a whole number")
 
     def schema(self) -> Schema:
-        schema = {"type": "integer", "minimum": self.low, "maximum": self.high}
-        share = {"type": "string", "pattern": "^(100|[1-9][0-9]?)%$"}
-        return {"anyOf": [schema, share]} if self.shares else schema
+        number = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        text = {"type": "string", "pattern": f"^({self.or_text})$"}
+        return {"anyOf": [number, text]} if self.or_text else number
 
     @property
     def label(self) -> str:
-        share = ", or a share such as 80%" if self.shares else ""
-        return f"whole number{f' from {self.low}' if self.low >= 0 else ''}{share}"
+        text = f", or {self.such_as}" if self.or_text else ""
+        return f"whole number{f' from {self.low}' if self.low >= 0 else ''}{text}"
 
 
 @dataclass(eq=False, repr=False)
@@ -310,8 +311,7 @@ class Token(Kind):
         if isinstance(value, str) and value:
             return value
         try:
-            number: int = Whole(0, 2**62).check(value)
-            return number
+            return int(Whole(0, 2**62).check(value))
         except Refused:
             raise Refused("is not a token, an id from 0, auto or none") from None
 

@@ -141,7 +141,7 @@ class RunOptions(Options):
         Help("text per shard", "32MB; 1MB for slow Python tokenizers", "SIZE"),
     ] = None
     workers: Annotated[
-        Annotated[int | str, Whole(0, 4096, shares=True)] | None,
+        Annotated[int | str, Whole(0, 4096, or_text=r"(100|[1-9][0-9]?)%", such_as="a share of the cores: 80%")] | None,
         Help("worker processes, or a share such as 80%; 0 runs in this process", "one per physical core", "N"),
     ] = None
     memory: Annotated[
@@ -359,7 +359,10 @@ class LoadOptions(Options):
     global_batch_size: Annotated[Rows | None, Help("rows of all ranks together")] = None
     seed: Annotated[Annotated[int, Whole(0, 2**63 - 1)], Help("seed of the order of rows")] = 0
     shuffle: Annotated[bool, Help("a different order of rows in each epoch")] = True
-    epochs: Annotated[Rows | None, Help("epochs in one loop", "endless")] = None
+    epochs: Annotated[
+        Annotated[int | Literal["endless"], Whole(1, MANY, or_text="endless", such_as="endless")],
+        Help("passes over the rows in one loop; the next loop goes on with the next epoch"),
+    ] = 1
     drop_last: Annotated[bool, Help("leave out a last batch that is not full")] = True
     prefetch: Annotated[Annotated[int, Whole(0, 1000)], Help("batches prepared ahead, on a thread")] = 2
     pin_memory: Annotated[bool | None, Help("tensors in pinned memory", "if they go to a GPU")] = None

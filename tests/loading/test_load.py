@@ -117,12 +117,12 @@ def passes(rows, size, epochs, drop_last, seed=0, shuffle=True):
 
 def test_global_batches_are_the_same_on_any_number_of_ranks(packed):
     steps = 10  # more than two epochs
-    alone = tm.load(packed, global_batch_size=24, seed=3, prefetch=0)
+    alone = tm.load(packed, global_batch_size=24, seed=3, prefetch=0, epochs="endless")
     right = [hashed(whole([batch])) for batch in islice(alone, steps)]
     assert len(set(right)) == steps
     for world in (1, 2, 3, 4, 6, 8, 12, 24):
         for prefetch in (0, 1, 4):
-            loaders = all_ranks(packed, world, global_batch_size=24, seed=3, prefetch=prefetch)
+            loaders = all_ranks(packed, world, global_batch_size=24, seed=3, prefetch=prefetch, epochs="endless")
             together = islice(zip(*loaders, strict=True), steps)
             assert [hashed(whole(parts)) for parts in together] == right, (world, prefetch)
             assert [hashed(whole([loader.batch(t) for loader in loaders])) for t in range(steps)] == right
@@ -132,7 +132,7 @@ def test_a_batch_holds_the_rows_of_the_view_as_they_are(packed):
     """The whole chain once, without any of its parts: sample -> row -> arrays, on each rank."""
     order = list(islice(samples(len(packed), seed=3), 240))
     for rank in range(3):
-        loader = tm.load(packed, 8, seed=3, rank=rank, world_size=3)
+        loader = tm.load(packed, 8, seed=3, rank=rank, world_size=3, epochs="endless")
         for step, batch in enumerate(islice(loader, 10)):
             start = step * 24 + rank * 8
             right = packed.rows(order[start : start + 8])
@@ -142,7 +142,7 @@ def test_a_batch_holds_the_rows_of_the_view_as_they_are(packed):
 
 def test_batches_are_frozen(packed):
     """Should this fail, runs that were begun before cannot be gone on with."""
-    loader = tm.load(packed, 24, seed=1234)
+    loader = tm.load(packed, 24, seed=1234, epochs="endless")
     assert [hashed(whole([loader.batch(step)]))[:16] for step in (0, 1, 4, 10**9)] == GOLDEN
 
 
@@ -179,18 +179,21 @@ def test_every_pass_is_that_of_the_contract(views, data):
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (5, 2), (12, 12), (13, 5), (13, 12)])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_without_epochs_batches_go_across_their_ends_and_never_stop(views, rows, size, prefetch):
-    loader = tm.load(views(rows), size, seed=5, prefetch=prefetch)
+def test_endless_batches_go_across_the_ends_of_epochs_and_never_stop(views, rows, size, prefetch):
+    loader = tm.load(views(rows), size, seed=5, prefetch=prefetch, epochs="endless")
     found = list(chain.from_iterable(row_numbers(batch) for batch in islice(loader, 4 * rows)))
     assert found == list(islice(samples(rows, 5), 4 * rows * size))
     assert all(sorted(found[at : at + rows]) == list(range(rows)) for at in range(0, 3 * rows, rows))
-    with pytest.raises(TypeError, match="epochs"):
+    with pytest.raises(TypeError, match="epochs='endless' has no length; leave epochs out"):
         len(loader)
+    with pytest.raises(UsageError, match="fills no list; list"):
+        list(loader)
+    assert loader
 
 
 def test_a_batch_is_a_function_of_its_number(views):
-    loader = tm.load(views(13), 3, seed=2)
-    right = [row_numbers(batch) for batch in islice(tm.load(views(13), 3, seed=2), 20)]
+    loader = tm.load(views(13), 3, seed=2, epochs="endless")
+    right = [row_numbers(batch) for batch in islice(tm.load(views(13), 3, seed=2, epochs="endless"), 20)]
     for step in (19, 0, 7, 7, 3, 18):
         assert row_numbers(loader.batch(step)) == right[step]
     assert (loader.seen, loader.step) == (0, 0)
@@ -207,15 +210,18 @@ def test_a_batch_is_a_function_of_its_number(views):
 
 def test_loaders_in_turns_do_not_disturb_each_other(views):
     options = [{"seed": 1}, {"seed": 2}, {"seed": 1, "shuffle": False}, {"seed": 1, "prefetch": 0}]
-    right = [[row_numbers(batch) for batch in islice(tm.load(views(30), 4, **each), 30)] for each in options]
-    loaders = [iter(tm.load(views(30), 4, **each)) for each in options]
+    right = [
+        [row_numbers(batch) for batch in islice(tm.load(views(30), 4, epochs="endless", **each), 30)]
+        for each in options
+    ]
+    loaders = [iter(tm.load(views(30), 4, epochs="endless", **each)) for each in options]
     turns = [[row_numbers(next(loader)) for loader in loaders] for _ in range(30)]
     assert [list(each) for each in zip(*turns, strict=True)] == right
     assert right[0] == right[3] != right[1]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
-@pytest.mark.parametrize("epochs", [None, 2])
+@pytest.mark.parametrize("epochs", ["endless", 2])
 def test_a_loop_that_is_left_is_gone_on_with(views, prefetch, epochs):
     loader = tm.load(views(13), 2, seed=2, epochs=epochs, prefetch=prefetch)
     right = [row_numbers(loader.batch(step)) for step in range(20)]
@@ -234,8 +240,49 @@ def test_a_loop_that_is_left_is_gone_on_with(views, prefetch, epochs):
     del abandoned
     assert loader.step == 5
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tokenmill-load")]
-    if epochs:
+    if epochs == 2:
         assert [row_numbers(batch) for batch in loader] == right[5:13]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_loops_are_the_epochs(views, prefetch, drop_last):
+    """Without `epochs`, as with a DataLoader; whoever resumes counts the epochs that are left by `loader.epoch`."""
+    options = {"seed": 2, "prefetch": prefetch, "drop_last": drop_last}
+    loader = tm.load(views(13), 4, **options)
+    right = list(islice(passes(13, 4, 1, drop_last, seed=2), 4))
+    for epoch in range(3):
+        assert int(loader.epoch) == epoch
+        assert [row_numbers(batch) for batch in loader] == right[epoch]
+        assert len(right[epoch]) == len(loader)
+    assert loader.epoch == 3.0
+    for stopped in range(1, 2 * len(loader) + 1):
+        first, again = (tm.load(views(13), 4, **options) for _ in range(2))
+        list(islice(chain(first, first), stopped))
+        again.load_state_dict(first.state_dict())
+        rest = [row_numbers(batch) for _ in range(int(again.epoch), 3) for batch in again]
+        assert rest == list(chain(*right[:3]))[stopped:]
+    loader.restart()
+    assert (loader.step, loader.epoch) == (0, 0.0)
+    assert [row_numbers(batch) for batch in loader] == right[0]
+
+
+def test_what_fingers_know_is_answered(views):
+    loader = tm.load(views(13), 4)
+    with pytest.raises(TypeError, match=r"not an iterator: batches = iter\(loader\), once, and then next\(batches\)"):
+        next(loader)
+    for data in (torch.utils.data.DataLoader(loader), torch.utils.data.DataLoader(loader, batch_size=None)):
+        with pytest.raises(TypeError, match=r"for a DataLoader: DataLoader\(loader.dataset\(\), batch_size=None\)"):
+            next(iter(data))
+    assert len(list(loader)) == len(loader) == 3
+    view = views(13)
+    for data, name in (
+        (view.split(train=0.5, test=0.5), "dict of views"),
+        ([view, view], "list of views"),
+        ({"a": view.store}, "dict of stores"),
+    ):
+        with pytest.raises(UsageError, match=rf"a {name} is not loaded .*split='train', or a mixture: tm\.mix"):
+            tm.load(data, 4, seq_len=4)
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
@@ -245,11 +292,11 @@ def test_step_epoch_and_progress(views, drop_last):
     assert len(loader) == (1 if drop_last else 2)
     steps = 2 * len(loader)
     assert [each["step"] for each in told] == list(range(steps + 1))
-    seen = 20 if drop_last else 24  # the second pass begins behind the 12 rows of the first
-    assert (loader.step, loader.epoch) == (steps, seen / 12)
+    seen = 24  # of each pass all 12 rows, with those that were dropped
+    assert (loader.step, loader.epoch) == (steps, 2.0)
     assert told[0] == {"samples": 0, "tokens": 0, "step": 0, "epochs": {"all": 0.0}}
     assert told[-1] == {"samples": seen, "tokens": seen * WIDTH, "step": steps, "epochs": {"all": seen / 12}}
-    endless = tm.load(views(12), 8)
+    endless = tm.load(views(12), 8, epochs="endless")
     next(iter(endless))
     assert (endless.seen, endless.step, endless.epoch) == (8, 1, 8 / 12)
     assert endless.progress() == {"samples": 8, "tokens": 8 * WIDTH, "step": 1, "epochs": {"all": 8 / 12}}
@@ -257,7 +304,9 @@ def test_step_epoch_and_progress(views, drop_last):
 
 def test_an_epoch_has_another_order_than_the_last_and_seeds_differ(views):
     def order(**options):
-        return list(chain.from_iterable(row_numbers(b) for b in islice(tm.load(views(30), 5, **options), 12)))
+        return list(
+            chain.from_iterable(row_numbers(b) for b in islice(tm.load(views(30), 5, epochs="endless", **options), 12))
+        )
 
     assert len({tuple(order(seed=0)[:30]), tuple(order(seed=0)[30:]), tuple(order(seed=1)[:30]), tuple(range(30))}) == 4
     assert order(shuffle=False) == [*range(30), *range(30)]
@@ -397,7 +446,10 @@ def test_torch_distributed_comes_before_the_environment(views, monkeypatch, tmp_
         ({"batch_size": 2, "prefetch": -1}, "prefetch=-1"),
         ({"batch_size": 2, "prefetch": None}, "prefetch=None"),
         ({"batch_size": 2, "prefetch": 1.5}, "prefetch=1.5"),
-        ({"batch_size": 2, "epochs": 0}, "epochs=0"),
+        ({"batch_size": 2, "epochs": 0}, "epochs=0 is not a whole number from 1 to .*, or 'endless'"),
+        ({"batch_size": 2, "epochs": None}, "epochs=None is not .*, or 'endless'"),
+        ({"batch_size": 2, "epochs": "Endless"}, "epochs='Endless' is not .*, or 'endless'"),
+        ({"batch_size": 25, "epochs": "endless", "drop_last": False}, "12 rows; make it smaller$"),
         ({"batch_size": 2, "epochs": 1.5}, "epochs=1.5"),
         ({"batch_size": 2, "seed": -1}, "seed=-1"),
         ({"batch_size": 2, "seed": 2**63}, "seed=9223372036854775808"),
@@ -424,7 +476,7 @@ def test_a_batch_larger_than_a_pass_comes_small_where_the_rest_is_kept(views):
 
 def test_no_rows_are_refused(tmp_path):
     empty = tm.pack(write_store(tmp_path / "empty", spread([[]])), 4)
-    for options in ({}, {"epochs": 1, "drop_last": False}):
+    for options in ({}, {"epochs": "endless"}, {"drop_last": False}):
         with pytest.raises(UsageError, match="no rows"):
             tm.load(empty, 1, **options)
 

@@ -28,8 +28,9 @@ PATIENCE = 100  # seconds for anything to come; nothing is decided by it but tha
 
 def train(store: Path, folder: Path, resume: bool = False, wait_at: int | None = None) -> None:
     """The training script of a user, as it runs on each rank; and a diary of what each step saw, by which the test judges."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
-    from transformers.trainer_callback import ExportableState
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    from tokenmill.integrations.transformers import LoaderState
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -37,13 +38,6 @@ def train(store: Path, folder: Path, resume: bool = False, wait_at: int | None =
     no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     model = GPT2LMHeadModel(GPT2Config(**sizes, **no_dropout, bos_token_id=0, eos_token_id=0, loss_type="ForCausalLM"))
     loader = tm.load(tm.pack(store, LENGTH, fields=("input_ids", "labels")), global_batch_size=GLOBAL)
-
-    class DataState(TrainerCallback, ExportableState):
-        def state(self):
-            return {"args": {}, "attributes": loader.state_dict()}
-
-        def on_train_begin(self, args, state, control, **_):
-            loader.load_state_dict(state.stateful_callbacks["DataState"]["attributes"])
 
     class OurTrainer(Trainer):
         def get_train_dataloader(self):
@@ -65,7 +59,6 @@ def train(store: Path, folder: Path, resume: bool = False, wait_at: int | None =
         logging_steps=1,
         learning_rate=0.01,
         per_device_train_batch_size=loader.batch_size,
-        ignore_data_skip=True,
         use_cpu=True,
         ddp_backend="gloo" if loader.world_size > 1 else None,
         dataloader_pin_memory=False,
@@ -73,7 +66,7 @@ def train(store: Path, folder: Path, resume: bool = False, wait_at: int | None =
         report_to=[],
     )
     folder.mkdir(exist_ok=True)
-    trainer = OurTrainer(model, arguments, callbacks=[DataState()])
+    trainer = OurTrainer(model, arguments, callbacks=[LoaderState(loader)])
     trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{SAVED}") if resume else None)
     if trainer.is_world_process_zero():
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

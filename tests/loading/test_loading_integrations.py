@@ -14,8 +14,11 @@ import pytest
 import torch
 from packing_reference import write_store
 from torch.utils.data import DataLoader, IterableDataset
+from transformers import TrainerCallback
 
 import tokenmill as tm
+from tokenmill.errors import MismatchError, UsageError
+from tokenmill.integrations.transformers import LoaderState
 
 VOCAB, LENGTH, ROWS = 64, 16, 45
 pytestmark = pytest.mark.filterwarnings(
@@ -84,7 +87,7 @@ def test_batches_are_the_same_through_any_number_of_workers(view, workers, start
 
 
 def test_workers_begin_where_the_loader_is(view):
-    loader = tm.load(view, 4)
+    loader = tm.load(view, 4, epochs="endless")
     for _, _ in zip(range(7), loader, strict=False):
         pass
     through = iter(DataLoader(loader.dataset(), batch_size=None, num_workers=2))
@@ -132,7 +135,7 @@ def test_set_epoch_in_a_worker_that_has_begun(view):
 
 
 @pytest.mark.parametrize(("workers", "taken"), [(0, 5), (1, 4), (2, 5), (3, 1), (3, 7)])
-@pytest.mark.parametrize("epochs", [None, 2])
+@pytest.mark.parametrize("epochs", ["endless", 2])
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11 with torch 2.13
 def test_a_stateful_data_loader_goes_on_where_it_was(view, workers, taken, epochs):
     from torchdata.stateful_dataloader import StatefulDataLoader
@@ -149,7 +152,7 @@ def test_a_stateful_data_loader_goes_on_where_it_was(view, workers, taken, epoch
     second.load_state_dict(state)
     iterator = iter(second)
     assert plain(next(iterator) for _ in range(22 - taken)) == whole[taken:]
-    if epochs:
+    if epochs == 2:
         assert next(iterator, None) is None
 
 
@@ -167,7 +170,7 @@ def tiny_model():
 
 def trained(folder, *, resume=None, stop=None, feed=None, callbacks=(), **options):
     """Hugging Face's Trainer. Gives the input ids and losses, step by step; those after `stop` are never run."""
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
     saw = []
 
@@ -186,7 +189,7 @@ def trained(folder, *, resume=None, stop=None, feed=None, callbacks=(), **option
     dataset = options.pop("train_dataset", None)
     arguments = TrainingArguments(
         str(folder),
-        save_steps=4,
+        save_steps=options.pop("save_steps", 4),
         logging_steps=1,
         learning_rate=0.01,
         per_device_train_batch_size=4,
@@ -219,44 +222,79 @@ def test_the_trainer_takes_a_view(view, tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_trainer_skips_what_a_data_loader_gave_already(view, tmp_path, workers):
     def feed():
-        return DataLoader(tm.load(view, 4).dataset(), batch_size=None, num_workers=workers)
+        return DataLoader(tm.load(view, 4, epochs="endless").dataset(), batch_size=None, num_workers=workers)
 
     saw, losses = trained(tmp_path / "whole", feed=feed, max_steps=14)
-    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4), 0, 14)]
+    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4, epochs="endless"), 0, 14)]
     trained(tmp_path / "parts", feed=feed, max_steps=14, stop=10)
     rest, continued = trained(tmp_path / "parts", feed=feed, max_steps=14, resume=8)
     assert rest == saw[8:]
     assert continued == losses
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_the_trainer_keeps_the_state_of_a_loader(view, tmp_path, accumulation):
-    """Nothing is skipped by reading: the state is in the checkpoint's trainer_state.json."""
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import ExportableState
-
-    class DataState(TrainerCallback, ExportableState):
-        def __init__(self, loader):
-            self.loader = loader
-
-        def state(self):
-            return {"args": {}, "attributes": self.loader.state_dict()}
-
-        def on_train_begin(self, args, state, control, **_):
-            self.loader.load_state_dict(state.stateful_callbacks["DataState"]["attributes"])
+@pytest.mark.parametrize(
+    ("epochs", "options"),
+    [
+        (1, {"num_train_epochs": 3, "save_steps": 11}),
+        (1, {"max_steps": 17, "save_steps": 7}),
+        (1, {"num_train_epochs": 2, "gradient_accumulation_steps": 11, "save_steps": 1}),
+        ("endless", {"max_steps": 14, "save_steps": 8, "gradient_accumulation_steps": 2}),
+    ],
+    ids=["epochs", "steps", "parts", "endless"],
+)
+def test_the_trainer_keeps_the_state_of_a_loader(view, tmp_path, epochs, options):
+    """Stopped in an epoch or between two, from the first on. Nothing is skipped by reading."""
+    parts = options.get("gradient_accumulation_steps", 1)
 
     def run(folder, **more):
-        loader = tm.load(view, 4)
-        callbacks = [DataState(loader)]
-        options = {"max_steps": 14, "ignore_data_skip": True, "gradient_accumulation_steps": accumulation, **more}
-        return trained(folder, feed=lambda: loader, callbacks=callbacks, **options)
+        loader = tm.load(view, 4, epochs=epochs)
+        return trained(
+            folder, feed=lambda: loader, callbacks=[LoaderState(loader)], **{"save_steps": 4, **options, **more}
+        )
 
     saw, losses = run(tmp_path / "whole")
-    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4), 0, 14 * accumulation)]
-    run(tmp_path / "parts", stop=10)
-    rest, continued = run(tmp_path / "parts", resume=8)
-    assert rest == saw[8 * accumulation :]
-    assert continued == losses
+    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4, epochs=epochs), 0, len(saw))]
+    assert len(saw) == options.get("max_steps", 0) * parts or 11 * options["num_train_epochs"]
+    run(tmp_path / "parts", stop=len(losses) - 1)
+    for saved in sorted(int(path.name.partition("-")[2]) for path in (tmp_path / "parts").glob("checkpoint-*")):
+        if saved < len(losses) - 1 or parts == 11:
+            rest, continued = run(tmp_path / "parts", resume=saved)
+            assert rest == saw[saved * parts :]
+            assert continued == losses
+
+
+def test_the_trainer_logs_the_epochs_of_the_loader(view, tmp_path):
+    loader = tm.load(view, 4)
+    loader.load_state_dict({**loader.state_dict(), "samples": 90 + 4 * 4})  # the third epoch
+    logged = {}
+
+    class Logged(TrainerCallback):
+        def on_log(self, args, state, control, logs, **_):
+            logged[state.global_step] = logs.get("epoch")
+
+    trained(tmp_path, feed=lambda: loader, callbacks=[LoaderState(loader), Logged()], max_steps=3)
+    assert list(logged.values())[:2] == [pytest.approx((106 + 4 * step) / 45, abs=0.01) for step in (1, 2)]
+
+
+def test_a_trainer_that_would_not_go_on_exactly_is_refused(view, tmp_path):
+    def run(loader, state_of=None, **options):
+        state = [LoaderState(state_of)] if state_of else []
+        return trained(tmp_path, feed=lambda: loader, callbacks=state, **{"max_steps": 11, "save_steps": 11, **options})
+
+    loader = tm.load(view, 4)
+    with pytest.raises(
+        UsageError, match=r"gradient_accumulation_steps=2 does not divide the 11 batches of a pass.*endless"
+    ):
+        run(loader, loader, gradient_accumulation_steps=2)
+    with pytest.raises(UsageError, match="the Trainer has other batches; return this loader from get_train_dataloader"):
+        run(tm.load(view, 4), loader)
+    run(loader)  # without LoaderState, up to the end of the first epoch
+    for again in (tm.load(view, 4), DataLoader(tm.load(view, 4).dataset(), batch_size=None)):
+        with pytest.raises(UsageError, match=r"goes on after step 11, but this loader begins again; .*LoaderState"):
+            run(again, resume=11, max_steps=13)
+    with pytest.raises(MismatchError, match="the checkpoint has no state of a loader"):
+        run(loader, loader, resume=11, max_steps=13)
+    run(loader, resume=11, max_steps=13, ignore_data_skip=True)  # as was asked for
 
 
 def test_accelerate_keeps_the_state_of_a_loader(view, tmp_path):
@@ -265,7 +303,9 @@ def test_accelerate_keeps_the_state_of_a_loader(view, tmp_path):
     def run(steps, resume=None, save=None):
         accelerator = Accelerator(cpu=True)
         model = tiny_model()
-        loader = tm.load(view, 4, rank=accelerator.process_index, world_size=accelerator.num_processes)
+        loader = tm.load(
+            view, 4, epochs="endless", rank=accelerator.process_index, world_size=accelerator.num_processes
+        )
         model, optimizer, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), 0.01), loader)
         assert prepared is loader  # nothing is sharded twice
         accelerator.register_for_checkpointing(loader)
@@ -286,14 +326,14 @@ def test_accelerate_keeps_the_state_of_a_loader(view, tmp_path):
         raise AssertionError("an endless loader ended")
 
     saw, losses = run(14)
-    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4), 0, 14)]
+    assert saw == [batch["input_ids"] for batch in batches(tm.load(view, 4, epochs="endless"), 0, 14)]
     run(8, save=str(tmp_path / "state"))
     assert run(14, resume=str(tmp_path / "state")) == (saw[5:], losses[5:])
 
 
 @pytest.mark.parametrize(
     ("epochs", "options"),
-    [(1, {"max_epochs": 2}), (None, {"max_steps": 22, "limit_train_batches": 22})],
+    [(1, {"max_epochs": 2}), ("endless", {"max_steps": 22, "limit_train_batches": 22})],
     ids=["an epoch a pass", "endless"],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Lightning's advice: more workers, a logger, a validation loop
@@ -364,9 +404,11 @@ def test_the_page_runs(tmp_path, monkeypatch, tokenizer_path):
     assert loader.step == 20
     assert again.step == 21
     assert plain([next(iter(loader))]) == batches(again, 20, 21)
-    assert len(names["once"]) == len(names["view"]) // 8 == names["once"].step
     names["state"] = tm.load(names["view"], global_batch_size=512).state_dict()
-    sharded, mixed, raw = SHOWN[:3]
+    epochs, sharded, mixed, raw = SHOWN[:4]
+    names["tm"] = tm
+    exec(epochs, names)
+    assert next(names["endless"])["input_ids"].shape == (8, 128)
     exec(sharded, names)
     exec(mixed, names)
     assert names["annealed"].counts(120_000) == {"web": 100_000, "code": 20_000}
@@ -389,14 +431,15 @@ def test_the_doors_of_the_page_run(view, tmp_path, monkeypatch, library, kept):
     """As they stand: ten steps, and the last five once more from what was kept."""
     monkeypatch.chdir(tmp_path)
     (block,) = (block for block in SHOWN if f"from {library}" in block)
-    wanted = [batch["input_ids"] for batch in batches(tm.load(view, 8), 0, 10)]
+    epochs = "endless" if library == "torchdata" else 1
+    wanted = [batch["input_ids"] for batch in batches(tm.load(view, 8, epochs=epochs), 0, 10)]
     for resume, steps in ((None, 10), (kept, 10)):
         saw = []
         model = tiny_model()
         model.register_forward_pre_hook(
             lambda module, args, named, saw=saw: saw.append(named["input_ids"].tolist()), with_kwargs=True
         )
-        names = {"tm": tm, "torch": torch, "view": view, "model": model, "steps": steps, "resume": resume}
+        names = {"tm": tm, "torch": torch, "view": view, "model": model, "steps": steps, "resume": resume, "epochs": 2}
         names["optimizer"] = torch.optim.AdamW(model.parameters())
         if library == "torchdata":  # it saves where it ends
             names["steps"] = 5
@@ -407,29 +450,60 @@ def test_the_doors_of_the_page_run(view, tmp_path, monkeypatch, library, kept):
             assert saw == (wanted[5:] if resume else wanted)
 
 
+@pytest.mark.parametrize(("workers", "persistent"), [(1, False), (2, False), (2, True)])
+def test_each_loop_over_workers_is_the_next_epoch(view, workers, persistent):
+    """Also after one that was left early."""
+    loader = tm.load(view, 4)
+    through = DataLoader(loader.dataset(), batch_size=None, num_workers=workers, persistent_workers=persistent)
+    for epoch in (0, 1):
+        assert plain(through) == batches(loader, 11 * epoch, 11 * epoch + 11)
+    for batch in through:
+        assert plain([batch]) == batches(loader, 22, 23)
+        break
+    assert plain(through) == batches(loader, 33, 44)
+
+
+def test_any_workers_go_on_after_those_of_another_number(view):
+    loader = tm.load(view, 4)
+    for epoch, workers in enumerate((2, 3, 1)):
+        through = DataLoader(loader.dataset(), batch_size=None, num_workers=workers)
+        assert plain(through) == batches(loader, 11 * epoch, 11 * epoch + 11)
+    loader.restart()
+    assert plain(DataLoader(loader.dataset(), batch_size=None, num_workers=2)) == batches(loader, 0, 11)
+
+
+@pytest.mark.parametrize(("workers", "taken"), [(0, 13), (1, 5), (3, 13), (3, 21)])
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11 with torch 2.13
+def test_a_stateful_data_loader_goes_on_in_later_epochs(view, workers, taken):
+    """A state of a pass in which some workers have not given anything yet, and the passes after it."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def through():
+        return StatefulDataLoader(tm.load(view, 4).dataset(), batch_size=None, num_workers=workers)
+
+    first, count, state = through(), 0, None
+    while state is None:
+        for _ in first:
+            count += 1
+            if count == taken:
+                state = first.state_dict()
+                break
+    second = through()
+    second.load_state_dict(state)
+    found = [batch for _ in range(2) for batch in plain(second)]
+    assert found == batches(tm.load(view, 4), taken, 11 * (taken // 11 + 2))
+
+
 @pytest.mark.filterwarnings("always:the workers")
 def test_new_workers_that_begin_again_are_told(view, capfd, monkeypatch):
     monkeypatch.setattr(warnings, "showwarning", lambda text, *_, **__: print(f"UserWarning: {text}", file=sys.stderr))
-    dataset = tm.load(view, 4, epochs=1).dataset()
-    through = DataLoader(dataset, batch_size=None, num_workers=2)
-    first = plain(through)
+    through = DataLoader(tm.load(view, 4, epochs="endless").dataset(), batch_size=None, num_workers=2)
+    first = plain([next(iter(through))])
     assert "UserWarning" not in capfd.readouterr().err
-    assert plain(through) == first
-    assert (
-        "are new, and make the batches of the last pass again: call dataset.set_epoch(n) before each pass, or give"
-        in capfd.readouterr().err
-    )
-    dataset.set_epoch(1)
-    assert plain(through) != first
-    persistent = DataLoader(
-        tm.load(view, 4, epochs=1).dataset(), batch_size=None, num_workers=1, persistent_workers=True
-    )
-    assert plain(persistent) == first
-    assert plain(persistent) != first
-    held_out = DataLoader(
-        tm.load(view, 4, epochs=1, shuffle=False).dataset(), batch_size=None, num_workers=1
-    )  # to be the same is what is wanted
-    assert plain(held_out) == plain(held_out)
+    assert plain([next(iter(through))]) == first
+    assert "are new, and make the first batches of this endless loader again" in capfd.readouterr().err
+    held_out = DataLoader(tm.load(view, 4, shuffle=False).dataset(), batch_size=None, num_workers=1)
+    assert plain(held_out) == plain(held_out)  # to be the same is what is wanted
     assert "UserWarning" not in capfd.readouterr().err
 
 

@@ -58,7 +58,7 @@ def which(batch):
 
 def drawn(mixture, count, size=5, **options):
     """The first samples of a run, at least so many."""
-    loader = tm.load(mixture, size, **options)
+    loader = tm.load(mixture, size, epochs="endless", **options)
     return list(chain.from_iterable(which(batch) for batch in islice(loader, -(-count // size))))
 
 
@@ -164,7 +164,7 @@ def test_counts_are_those_of_the_rows_that_come(views, weights, size):
     for n in (0, 1, 2, 3, 10, 59, 60, 120):
         counted = Counter(name for name, _ in rows[:n])
         assert mixture.counts(n) == {name: counted[name] for name in ROWS}
-    loader = tm.load(mixture, size)
+    loader = tm.load(mixture, size, epochs="endless")
     for _ in islice(loader, 7):
         pass
     counts = mixture.counts(7 * size)
@@ -232,10 +232,10 @@ def test_global_batches_are_the_same_on_any_number_of_ranks(packed):
     mixture = tm.mix(
         {name: (view, weight) for (name, view), weight in zip(packed.items(), (0.5, 0.3, 0.2), strict=True)}
     )
-    right = [hashed(whole([batch])) for batch in islice(tm.load(mixture, 12, seed=2, prefetch=0), 9)]
+    right = [hashed(whole([batch])) for batch in islice(tm.load(mixture, 12, seed=2, prefetch=0, epochs="endless"), 9)]
     assert len(set(right)) == 9
     for world in (1, 2, 3, 4, 6, 12):
-        loaders = all_ranks(mixture, world, global_batch_size=12, seed=2, prefetch=world % 3)
+        loaders = all_ranks(mixture, world, global_batch_size=12, seed=2, prefetch=world % 3, epochs="endless")
         assert [hashed(whole(parts)) for parts in islice(zip(*loaders, strict=True), 9)] == right
         assert [hashed(whole([loader.batch(step) for loader in loaders])) for step in range(9)] == right
 
@@ -243,7 +243,9 @@ def test_global_batches_are_the_same_on_any_number_of_ranks(packed):
 def test_mixed_batches_are_frozen(packed):
     """Should this fail, runs that were begun before cannot be gone on with."""
     weights = {"web": 0.333, "code": 0.5, "books": 0.167}
-    loader = tm.load(tm.mix({name: (view, weights[name]) for name, view in packed.items()}), 8, seed=99)
+    loader = tm.load(
+        tm.mix({name: (view, weights[name]) for name, view in packed.items()}), 8, seed=99, epochs="endless"
+    )
     found = [hashed(whole([loader.batch(step)]))[:16] for step in (0, 1, 10**6)]
     assert found == ["931628197809acb1", "6a7f1c8698d2a1c7", "b3b8deb7bf6a262c"]
 
@@ -280,7 +282,7 @@ def test_each_row_of_a_mixed_batch_is_a_row_of_its_view(packed):
                 name: rows[name][i].tolist() for name in rows if "seqlen" not in name
             }
     mixture = tm.mix({name: (view, 1) for name, view in packed.items()})
-    for batch in islice(tm.load(mixture, 10), 8):
+    for batch in islice(tm.load(mixture, 10, epochs="endless"), 8):
         for i, ids in enumerate(batch["input_ids"].tolist()):
             assert known[tuple(ids)] == {name: batch[name][i].tolist() for name in batch if "seqlen" not in name}
 
@@ -298,7 +300,7 @@ def test_a_run_of_a_mixture_goes_on_at_the_next_sample(views):
     mixture = staged(views, (37, MOSTLY), (None, HALVES))
     right, found, state = drawn(mixture, 120, seed=3), [], None
     for world, size, steps in ((1, 6, 3), (3, 6, 2), (2, 12, 3), (1, 3, 7), (2, 6, 1)):
-        loaders = all_ranks(mixture, world, global_batch_size=size, seed=3)
+        loaders = all_ranks(mixture, world, global_batch_size=size, seed=3, epochs="endless")
         for loader in loaders:
             if state:
                 loader.load_state_dict(json.loads(json.dumps(state)))

@@ -31,7 +31,7 @@ def view(tmp_path_factory):
 
 def taken(data, state, world, steps, **options):
     """Some global batches on new ranks that go on from a state, and the state then: the rows of each, as lists."""
-    loaders = all_ranks(data, world, **options)
+    loaders = all_ranks(data, world, **{"epochs": "endless", **options})
     for loader in loaders:
         if state is not None:
             loader.load_state_dict(json.loads(json.dumps(state)))
@@ -47,8 +47,8 @@ def taken(data, state, world, steps, **options):
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_the_state_is_small_plain_and_counts_what_was_handed_out(view, prefetch):
-    loader = tm.load(view, 4, seed=2**63 - 1, prefetch=prefetch, rank=1, world_size=2)
-    other = tm.load(view, 4, seed=2**63 - 1, prefetch=0, rank=0, world_size=2)
+    loader = tm.load(view, 4, seed=2**63 - 1, epochs="endless", prefetch=prefetch, rank=1, world_size=2)
+    other = tm.load(view, 4, seed=2**63 - 1, epochs="endless", prefetch=0, rank=0, world_size=2)
     for steps, (_, _) in enumerate(islice(zip(loader, other, strict=True), 12), 1):
         state = loader.state_dict()
         assert state == json.loads(json.dumps(state)) == other.state_dict()
@@ -265,7 +265,7 @@ def test_a_pass_with_less_than_a_larger_batch_left_goes_on_with_the_next(view):
 
 def test_a_state_that_is_loaded_twice_or_after_batches_counts_from_the_state(view):
     sequence = list(islice(samples(30), 90))
-    loader = tm.load(view, 5)
+    loader = tm.load(view, 5, epochs="endless")
     states = []
     for _ in islice(loader, 9):
         states.append(loader.state_dict())
@@ -287,7 +287,7 @@ import tokenmill as tm
 
 folder, world, state, log = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 view = tm.pack(folder, 9, strategy="best_fit", mask_labels=("padding", "first"))
-loaders = [tm.load(view, global_batch_size=12, seed=8, rank=rank, world_size=world) for rank in range(world)]
+loaders = [tm.load(view, global_batch_size=12, seed=8, rank=rank, world_size=world, epochs="endless") for rank in range(world)]
 if os.path.exists(state):
     for loader in loaders:
         loader.load_state_dict(json.load(open(state)))
@@ -324,7 +324,7 @@ def test_three_kills_on_changing_ranks_change_no_batch(tmp_path):
     logged = [(int(step), digest) for step, digest in map(str.split, log.read_text().splitlines())]
     assert {step for step, _ in logged} == set(range(reached)) | {step for step, _ in logged[-1:]}
     assert reached * 12 > 2 * len(view)  # over more than two epochs
-    alone = tm.load(view, 12, seed=8, prefetch=0)
+    alone = tm.load(view, 12, seed=8, prefetch=0, epochs="endless")
     right = {step: digest_of(alone.batch(step)) for step, _ in logged}
     assert len(set(right.values())) == len(right)
     assert [(step, digest) for step, digest in logged if right[step] != digest] == []

@@ -198,6 +198,7 @@ tm.build("data/*.jsonl", "bytes", "out", workers=0, text_field="body", progress=
 tm.load("store", 8, seq_len=64, strategy="pad", device="cuda", dtype="int32")
 tm.estimate("data/*.jsonl", "bytes", sample="1MB", format="jsonl")
 tm.read("a", "b", format="lines")
+[value.tolist() for batch in tm.load("store", 8, epochs="endless") for value in (batch["input_ids"], *batch.values())]
 tm.pack("store", 8, strategy="bestfit")
 tm.pack("store", 8, dtype="int16")
 tm.pack("store", 8, fields=["tokens"])
@@ -209,6 +210,7 @@ tm.estimate("data/*.jsonl", "bytes", engine="fast")
 tm.read("a", format="xml")
 tm.read("a", limit=3)
 tm.bild("a", "bytes")
+ids: int = tm.load("store", 8).batch(0)["input_ids"]
 """
 
 
@@ -221,7 +223,7 @@ def test_type_checkers_know_every_option(tmp_path):
     )  # fmt: skip
     lines = [line for line in ran.stdout.splitlines() if "snippet.py" in line and ": error:" in line]
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert {int(line.split("snippet.py:")[1].split(":")[0]) for line in lines} == set(range(8, 19)), ran.stdout
+    assert {int(line.split("snippet.py:")[1].split(":")[0]) for line in lines} == set(range(9, 21)), ran.stdout
     assert "strategy" in lines[0]
     assert "best_fit" in lines[0]
 

@@ -531,7 +531,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path):
         ("load.seed=1_000", ("load", "seed"), 1000),
         ("load.seed=+5", ("load", "seed"), 5),
         ("load.shuffle=no", ("load", "shuffle"), False),
-        ("load.epochs=null", ("load", "epochs"), None),
+        ("load.epochs=endless", ("load", "epochs"), "endless"),
         ("build.eos=null", ("build", "eos"), None),
         ("build.eos=0", ("build", "eos"), 0),
         ("build.eos='0'", ("build", "eos"), "0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
@@ -30,13 +31,14 @@ def load(data: Any, options: LoadArguments) -> Loader:
     kept in the cache. Give `batch_size` or `global_batch_size`. Rank and world size come from torch.distributed or torchrun
     unless given.
 
-    Every row comes once per epoch, and batches cross the ends of epochs. Neither `prefetch` nor the number of ranks changes
-    a batch.
+    A `for` loop makes one pass over the rows and ends, like that of a DataLoader; the next one goes on with the next epoch, in
+    another order. `epochs=3` makes three passes in one loop, `epochs="endless"` never ends. Neither `prefetch` nor the number
+    of ranks changes a batch.
 
     Example:
         loader = tm.load("corpus/", 4, seq_len=128, seed=7)
         batch = loader.batch(0)                          # {"input_ids": ..., "labels": ..., ...}, 4 rows each
-        for batch in loader:                             # endless, unless epochs= is given
+        for batch in loader:                             # one pass; epochs="endless" never ends
             break
         state = loader.state_dict()                      # JSON for a checkpoint; loader.load_state_dict(state) continues
     """
@@ -48,7 +50,7 @@ def load(data: Any, options: LoadArguments) -> Loader:
         if isinstance(view, View)
         else MixtureSamples(view, options.seed, shuffle=options.shuffle)
     )
-    _check_rows(len(samples) * (options.epochs or 1), size, options)
+    _check_rows(len(samples), size, options)
     return Loader(samples, options, global_batch_size=size, rank=rank, world_size=world_size)
 
 
@@ -56,10 +58,12 @@ def _check_rows(rows: int, size: int, options: LoadOptions) -> None:
     """Refuse data that does not fill a batch."""
     if not rows:
         raise UsageError("there are no rows to load: the view is empty; view.stats shows where its documents went")
-    if size > rows and (options.drop_last or options.epochs is None):
+    endless = isinstance(options.epochs, str)
+    rows *= 1 if isinstance(options.epochs, str) else options.epochs
+    if size > rows and (endless or options.drop_last):
         raise UsageError(
             f"a global batch of {size:,} rows is larger than the data, {some(rows, 'row')}; make it smaller"
-            + (", or give drop_last=False" if options.epochs else "")
+            + ("" if endless else ", or give drop_last=False")
         )
 
 
@@ -71,6 +75,12 @@ def _view(data: Any, options: LoadArguments) -> View | Mixture:
         if extra:
             raise UsageError(f"{', '.join(extra)}: the {type(data).__name__.lower()} has its own; leave it out")
         return data
+    several = list(data.values()) if isinstance(data, Mapping) else data
+    if isinstance(several, list | tuple) and several and isinstance(several[0], View | Mixture | Store):
+        raise UsageError(
+            f"a {type(data).__name__} of {type(several[0]).__name__.lower()}s is not loaded as a whole: load one of them, a store"
+            " with split='train', or a mixture: tm.mix({'web': (view, 0.7), 'code': (view, 0.3)})"
+        )
     if options.seq_len is None:
         raise UsageError("seq_len is missing: give the length of a row, or a view (tm.pack)")
     return pack(_store(data, options.tokenizer), options.seq_len, split=options.split, **packing)

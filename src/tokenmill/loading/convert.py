@@ -8,9 +8,10 @@ from functools import cache, partial
 from typing import Any
 
 from tokenmill.errors import UsageError
+from tokenmill.loading.samples import Batch
 from tokenmill.packing.rows import Arrays
 
-Converter = Callable[[Arrays], Any]
+Converter = Callable[[Arrays], Batch]
 
 
 def converter_for(device: Any, *, pin_memory: bool | None) -> Converter:

@@ -10,17 +10,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, islice
 from math import lcm
 from numbers import Integral
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
-from tokenmill.callers import FOR_TRAINERS, warn, warn_of_shifting_twice
+from tokenmill.callers import FOR_TRAINERS, check_resumed, warn, warn_of_shifting_twice
 from tokenmill.display import html_table, one_line
 from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.convert import converter_for
-from tokenmill.loading.samples import PreparedSamples, Samples, Span
+from tokenmill.loading.samples import Batch, PreparedSamples, Samples, Span
 from tokenmill.option_types import whole_number
 from tokenmill.options import LoadArguments
+
+if TYPE_CHECKING:
+    from tokenmill.loading.torch import BatchDataset
 
 VERSION = 1
 # The parts of the data of a state that are digests, in words for a difference.
@@ -37,13 +40,16 @@ ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # the thread that prefetches makes s
 class Loader:
     """This rank's part of each global batch, in order.
 
+    A `for` loop makes one pass over the rows and ends, like that of a DataLoader; the next one goes on with the next epoch, in
+    another order. `epochs=3` makes three passes in one loop, `epochs="endless"` never ends. A loop that was left early is gone on
+    with, as after `load_state_dict`; `loader.restart()` begins again.
+
     A run is an endless sequence of samples. Global batch t is the next `global_batch_size` of them, and rank r gets the r-th
-    part. So the batches are the same on any number of ranks, and the state of a run is the number of samples seen. `for batch in
-    loader` continues where the loader is. With `epochs` the loop ends after that many epochs, and the next loop continues.
+    part. So the batches are the same on any number of ranks, and the state of a run is the number of samples seen.
     Made by `tm.load`.
     """
 
-    seen: int  # samples of all ranks so far, including the dropped rest of each pass
+    seen: int  # samples of all ranks so far; after a pass including its rest that is dropped
 
     def __init__(
         self, samples: Samples, options: LoadArguments, *, global_batch_size: int, rank: int, world_size: int
@@ -52,10 +58,13 @@ class Loader:
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.prefetch = options.seed, options.shuffle, options.prefetch
         self.epochs, self.drop_last = options.epochs, options.drop_last
+        self._pass = (
+            0 if isinstance(self.epochs, str) else self.epochs * len(samples)
+        )  # samples of one `for`; 0: no end
         self._converted = converter_for(options.device, pin_memory=options.pin_memory)
         self._rank_given = options.rank is not None
         self.seen = 0
-        self._in_workers: Any = None  # shared with them: the passes that new ones began, and where the last one did
+        self._in_workers: Any = None  # shared with them: the passes that they began
 
     @property
     def batch_size(self) -> int:
@@ -74,15 +83,15 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Batches returned so far."""
-        if self.epochs is None:
+        """Batches returned so far: the number of the next one."""
+        if not self._pass:
             return self.seen // self.global_batch_size
         passes, within = divmod(self.seen, self._pass)
         return passes * len(self) + within // self.global_batch_size
 
     @property
     def epoch(self) -> float:
-        """Epochs completed so far, as a fraction."""
+        """Epochs completed so far, as a fraction; a whole number after each pass."""
         return self.seen / len(self._samples)
 
     def __repr__(self) -> str:
@@ -101,21 +110,36 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of one `for` loop."""
-        if self.epochs is None:
-            raise TypeError(f"a loader without epochs never ends and has no length; give epochs=1. {FOR_TRAINERS}")
+        if not self._pass:
+            raise TypeError(f"a loader with epochs='endless' has no length; leave epochs out. {FOR_TRAINERS}")
         whole, rest = divmod(self._pass, self.global_batch_size)
         return whole + (1 if rest and not self.drop_last else 0)
 
-    def __getitem__(self, number: Any) -> Never:
-        raise TypeError(f"a loader is read with `for`, or loader.batch(step). {FOR_TRAINERS}")
+    def __bool__(self) -> bool:
+        return True  # also without a length
 
-    def __iter__(self) -> Iterator[Any]:
+    def __length_hint__(self) -> int:
+        raise UsageError(
+            "a loader with epochs='endless' fills no list; list(itertools.islice(loader, 10)) takes ten batches"
+        )
+
+    def __getitem__(self, number: Any) -> Never:
+        raise TypeError(
+            "a loader is read with `for`, or loader.batch(step); for a DataLoader: DataLoader(loader.dataset(),"
+            f" batch_size=None). {FOR_TRAINERS}"
+        )
+
+    def __next__(self) -> Never:
+        raise TypeError("a loader is not an iterator: batches = iter(loader), once, and then next(batches)")
+
+    def __iter__(self) -> Iterator[Batch]:
         self._check_rank()
+        check_resumed(self)
         warn_of_shifting_twice(self._samples.row_format.labels)
         for span, batch in self._made_ahead() if self.prefetch else self._made(self._spans()):
             if isinstance(batch, Exception):
                 raise batch
-            self.seen = span.stop
+            self.seen = span.seen
             yield batch
 
     def _made(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Any]]:
@@ -150,7 +174,7 @@ class Loader:
                 for pair in islice(made, at_once):
                     some.append(pair)
             except Exception as error:
-                some.append((Span(0, 0), error))
+                some.append((Span(0, 0, 0), error))
             return some
 
         thread = ThreadPoolExecutor(1, thread_name_prefix="tokenmill-load")
@@ -168,7 +192,17 @@ class Loader:
                 future.cancel()
             thread.shutdown()
 
-    def batch(self, step: int) -> Any:
+    def restart(self) -> None:
+        """Begin again with the first batch of the first epoch at the next `for`."""
+        self._go_to(0)
+
+    def _go_to(self, seen: int) -> None:
+        """Begin the next `for`, also one in workers, at this sample."""
+        self.seen = seen
+        if self._in_workers is not None:  # those that run keep their table
+            self._in_workers = self._in_workers.new_zeros(len(self._in_workers)).share_memory_()
+
+    def batch(self, step: int) -> Batch:
         """This rank's part of global batch `step`, from 0 at the start of the run. Does not change the loader's position."""
         last = 2**62 // self.global_batch_size
         if isinstance(step, Integral) and not 0 <= step <= last:
@@ -176,15 +210,15 @@ class Loader:
         step = whole_number("step", step, 0, last)
         self._check_rank()
         size = self.global_batch_size
-        if self.epochs is None:
-            return self._make_batch(Span(step * size, (step + 1) * size))
+        if not self._pass:
+            return self._make_batch(Span(step * size, (step + 1) * size, 0))
         passes, within = divmod(step, len(self))
         start = passes * self._pass + within * size
-        return self._make_batch(Span(start, min(start + size, (passes + 1) * self._pass)))
+        return self._make_batch(Span(start, min(start + size, (passes + 1) * self._pass), 0))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as JSON values; the same on every rank."""
-        if self._in_workers is not None and self._in_workers.tolist()[1:] == [self.seen]:
+        if self._in_workers is not None and self._in_workers.any():
             warn("this state lacks the batches of a DataLoader's workers: use StatefulDataLoader, or num_workers=0")
         return self._state()
 
@@ -211,7 +245,7 @@ class Loader:
                 f"this state belongs to another run ({'; '.join(differences)}). Load the data it was saved with, or start a new"
                 " run without it"
             )
-        self.seen = state["samples"]
+        self._go_to(state["samples"])
 
     def _differences(self, state: dict[str, Any]) -> list[str]:
         """Why a state does not fit this loader."""
@@ -242,7 +276,7 @@ class Loader:
         tokens = self.seen * self._samples.seq_len
         return {"samples": self.seen, "tokens": tokens, "step": self.step, "epochs": self._samples.epochs(self.seen)}
 
-    def dataset(self) -> Any:
+    def dataset(self) -> BatchDataset:
         """The batches as a torch IterableDataset: `DataLoader(loader.dataset(), batch_size=None, num_workers=2)`."""
         from tokenmill.loading.torch import BatchDataset
 
@@ -252,20 +286,20 @@ class Loader:
     def _spans(self) -> Iterator[Span]:
         """The global batches from the current position to the end of the pass."""
         start, size = self.seen, self.global_batch_size
-        if self.epochs is None:
+        if not self._pass:
             while True:
-                yield Span(start, start + size)
+                yield Span(start, start + size, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
         if start + size > end and self.drop_last:  # the rest of this pass is less than a batch
             start, end = end, end + self._pass
-        while start + size <= end:
-            yield Span(start, start + size)
-            start += size
+        while (stop := start + size) <= end:
+            yield Span(start, stop, end if self.drop_last and stop + size > end else stop)
+            start = stop
         if start < end and not self.drop_last:
-            yield Span(start, end)
+            yield Span(start, end, end)
 
-    def _make_batch(self, span: Span) -> Any:
+    def _make_batch(self, span: Span) -> Batch:
         """This rank's part of a global batch."""
         part = self._part(span)
         return self._converted(self._prepared([part]).arrays(0, len(part)))
@@ -290,11 +324,6 @@ class Loader:
                 f"this loader was made as rank {self.rank} of {self.world_size}, but this process is rank {now[0]} of {now[1]};"
                 " make the loader after torch.distributed is initialised, or give rank and world_size"
             )
-
-    @property
-    def _pass(self) -> int:
-        """Samples of one `for` loop."""
-        return (self.epochs or 0) * len(self._samples)
 
 
 def _differing(name: str, state: dict[str, Any], mine: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -15,12 +15,22 @@ from tokenmill.packing import View
 from tokenmill.packing.hashing import splitmix64
 from tokenmill.packing.rows import Arrays, PreparedRows
 
+if TYPE_CHECKING:
+    import torch
+
+    Batch = dict[
+        str, torch.Tensor
+    ]  # what it is where torch is installed, but for the number max_seqlen beside cu_seqlens
+else:
+    Batch = Arrays
+
 
 class Span(NamedTuple):
-    """The samples of a global batch. `stop` is also the number of samples seen after it."""
+    """The samples of a global batch, and the number of samples seen after it, which includes a dropped rest of the pass."""
 
     start: int
     stop: int
+    seen: int
 
 
 def data_facts(views: list[View], stages: Any = None) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from tokenmill.callers import FOR_TRAINERS, calling_objects, warn
+from tokenmill.callers import FOR_TRAINERS, calling_objects, check_resumed, warn
 from tokenmill.errors import UsageError
+from tokenmill.loading.samples import Batch
 
 
 def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[str, Any]:
@@ -25,32 +26,45 @@ def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[st
     return converted
 
 
-class BatchDataset(IterableDataset[dict[str, Any]]):
+SLOTS, PASSES = (
+    256,
+    1 << 32,
+)  # of a loader's table of passes in workers; a slot holds the passes and, above, their `for`
+
+
+class BatchDataset(IterableDataset[Batch]):
     """The batches of a loader, for `DataLoader(..., batch_size=None)`. Worker w of k makes every k-th batch, and DataLoader takes
     them in turns: the same batches in the same order for any number of workers.
 
-    A `for` loop that ran to its end is followed by the next pass, without workers or with `persistent_workers`. Workers that are
-    started again for every epoch do not know about earlier passes: call `set_epoch`. With workers, a loop that was left early
-    starts again. `state_dict` belongs to this copy of the dataset: torchdata's StatefulDataLoader stores one per worker.
+    As with the loader, each `for` is followed by the next pass. With workers also one that was left early, since nobody knows how
+    far it came; an endless loader starts again in new workers, with a warning. `state_dict` belongs to this copy of the dataset:
+    torchdata's StatefulDataLoader stores one per worker.
     """
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader  # a Loader, whose module imports this one
         if loader._in_workers is None:
-            loader._in_workers = torch.tensor([0, -1]).share_memory_()  # type: ignore[no-untyped-call]
+            loader._in_workers = torch.zeros(SLOTS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self.given = 0  # batches made by this worker since `loader.seen`
         self.skip = 0  # batches to skip, according to a state that was loaded
+        self.placed = False  # in this worker, by a state or set_epoch
+        self.began: int | None = None  # where the last pass of this worker began
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        if worker is None:
+    def __iter__(self) -> Iterator[Batch]:
+        self._check_use()
+        if (worker := get_worker_info()) is None:
             self.loader._check_rank()
-        self._check_use(worker)
+            check_resumed(self.loader)
+        else:  # now, and not with the first batch: a state may be asked for before
+            self._go_to_pass(worker)
+        return self._batches(worker)
+
+    def _batches(self, worker: Any) -> Iterator[Batch]:
+        number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         skip, self.skip = self.skip, 0
         end = self.loader.seen
         for at, span in enumerate(self.loader._spans()):
-            end = span.stop
+            end = span.seen
             if at % workers == number and at // workers >= skip:
                 batch = self.loader._make_batch(span)
                 if worker is None:
@@ -60,34 +74,48 @@ class BatchDataset(IterableDataset[dict[str, Any]]):
                 yield batch
         self.loader.seen, self.given = end, 0
 
-    def _check_use(self, worker: Any) -> None:
-        """Refuse to be batched again, and warn where new workers begin again with the first batches."""
+    def _check_use(self) -> None:
+        """Refuse to be batched again."""
         for fetcher in calling_objects("_IterableDatasetFetcher"):
             collate = getattr(fetcher.collate_fn, "data_collator", fetcher.collate_fn)  # inside of the Trainer's own
             if fetcher.auto_collation and collate.__module__.partition(".")[0] in ("torch", "transformers"):
                 raise UsageError(f"dataset() has whole batches: DataLoader(dataset, batch_size=None). {FOR_TRAINERS}")
-        shared = self.loader._in_workers
-        if worker is not None and shared is not None:
-            if worker.id == 0 and shared[0] and self.loader.shuffle and not self.skip:
-                again = "the workers of a DataLoader are new, and make the batches of the last pass again"
-                warn(f"{again}: call dataset.set_epoch(n) before each pass, or give persistent_workers=True")
-            if worker.id == 0:
-                shared += torch.tensor([1, self.loader.seen - int(shared[1])])
-            self.loader._in_workers = None  # in this process, which is not new any more
+
+    def _go_to_pass(self, worker: Any) -> None:
+        """Go to the pass after the last one that workers began. The workers of one `for`, which draw the same seed, agree."""
+        loop = 1 + (worker.seed - worker.id) % (1 << 30)
+        begun = {each // PASSES: each % PASSES for each in self.loader._in_workers.tolist() if each}
+        size = self.loader._pass
+        if size and self.began is not None:
+            self.loader.seen = (self.began // size + 1) * size
+        elif size and begun and not self.placed:
+            self.loader.seen = max(self.loader.seen, begun.get(loop, max(begun.values()) + 1) * size)
+        elif (
+            begun.keys() - {loop} and worker.id == 0 and self.began is None and self.loader.shuffle and not self.placed
+        ):
+            warn("the workers of a DataLoader are new, and make the first batches of this endless loader again")
+        if self.began is None:
+            self.loader._in_workers[loop % SLOTS] = loop * PASSES + self.loader.seen // (size or 1)
+        self.began, self.placed, self.given = self.loader.seen, False, self.skip
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
         """Start the pass of this number at the next `for`. A pass is one epoch, or the loader's `epochs`."""
-        self.loader.seen = epoch * (self.loader.epochs or 1) * len(self.loader._samples)
-        if self.loader._in_workers is not None:  # as in a worker
-            self.loader._in_workers[0] = 0
-        self.given = self.skip = 0
+        shared = self.loader._in_workers
+        self.loader._go_to(epoch * (self.loader._pass or len(self.loader._samples)))
+        self._place(shared, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.loader.state_dict(), "given": self.given}
+        return {**self.loader._state(), "given": self.given}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        shared = self.loader._in_workers
         self.loader.load_state_dict({name: value for name, value in state.items() if name != "given"})
-        self.given = self.skip = int(state.get("given", 0))
+        self._place(shared, int(state.get("given", 0)))
+
+    def _place(self, shared: Any, given: int) -> None:
+        self.given, self.skip, self.began = given, given, None
+        if get_worker_info() is not None:
+            self.loader._in_workers, self.placed = shared, True
