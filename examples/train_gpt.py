@@ -5,7 +5,8 @@
     python examples/train_gpt.py --pretokenized corpus/ --layers 12 --width 768 --heads 12 --seq-len 1024 --batch-size 512
     torchrun --nproc_per_node=2 examples/train_gpt.py --checkpoint run/            # the same batches, the same losses
     python examples/train_gpt.py --checkpoint run/ --resume                        # after a kill: continues at the next row
-    python examples/train_gpt.py --config run.yaml --epochs 3                      # flags from a file; those given here win
+    python examples/train_gpt.py --config run.yaml --epochs 3                      # flags from YAML or JSON; those given here win
+    python examples/train_gpt.py --compare results/first.csv results/second.csv    # two runs in a table
 
 --batch-size is the rows of one step over all processes. Losses are summed and divided by the targets of the whole batch, so
 the curve does not depend on the number of processes or of --accumulate parts, up to the order of additions.
@@ -17,12 +18,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -34,20 +35,12 @@ import torch.distributed as dist
 import yaml
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
 
 import tokenmill as tm
 from tokenmill.demo_data import demo_tokenizer
 
-SHAPE = (
-    "layers",
-    "width",
-    "heads",
-    "seq_len",
-    "strategy",
-    "batch_size",
-    "optimizer",
-)  # what a checkpoint and its run must agree on
+# What a checkpoint and its run must agree on.
+SHAPE = ("layers", "width", "heads", "seq_len", "strategy", "batch_size", "optimizer", "num_workers")
 
 
 class Block(nn.Module):
@@ -177,18 +170,13 @@ def split(view: tm.View, share: float | None) -> dict[str, tm.View]:
     return parts
 
 
-def batches(loader: Any, workers: int, device: torch.device) -> Iterator[dict[str, Tensor]]:
-    """The batches from the loader's position on: made on a thread, or the same ones in some worker processes."""
-    if not workers:
-        yield from loader
-        return
-    state = loader.state_dict()
-    for batch in DataLoader(loader.dataset(), batch_size=None, num_workers=workers):
-        state["samples"] += state[
-            "global_batch_size"
-        ]  # workers have loaders of their own: this one counts what they return
-        loader.load_state_dict(state)
-        yield {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+def in_workers(loader: tm.Loader, workers: int) -> Any:
+    """The same batches, made in worker processes, with a `state_dict` that counts those that were returned."""
+    try:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+    except ImportError:
+        raise SystemExit("--num-workers needs torchdata: pip install torchdata, or leave it out") from None
+    return StatefulDataLoader(loader.dataset(), batch_size=None, num_workers=workers)
 
 
 def unigram_entropy(view: tm.View) -> float:
@@ -199,7 +187,7 @@ def unigram_entropy(view: tm.View) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def perplexity(gpt: GPT, loader: Any, batches: int, autocast: Any) -> float:
+def perplexity(gpt: GPT, loader: tm.Loader, batches: int, autocast: Any) -> float:
     """The loss over the first batches of the held-out part: the same rows each time, divided among the processes."""
     sums = torch.zeros(2, dtype=torch.float64, device=gpt.embedding.weight.device)
     with torch.no_grad(), autocast:
@@ -264,13 +252,14 @@ def train(args: argparse.Namespace) -> None:
     view = packed(args)
     parts = split(view, args.eval_share)
     on_device = None if args.num_workers else device  # workers make batches on the CPU
-    loader = tm.load(parts["train"], global_batch_size=args.batch_size, seed=args.seed, device=on_device)
+    size, epochs = args.batch_size, args.epochs or "endless"
+    loader = tm.load(parts["train"], global_batch_size=size, epochs=epochs, seed=args.seed, device=on_device)
     if args.epochs:
-        args.steps = math.ceil(args.epochs * len(parts["train"]) / args.batch_size)
+        args.steps = len(loader)
+    data = in_workers(loader, args.num_workers) if args.num_workers else loader
     held_out = None
     if "eval" in parts:
-        options = {"shuffle": False, "epochs": 1, "drop_last": False, "device": device}
-        held_out = tm.load(parts["eval"], global_batch_size=args.batch_size, **options)
+        held_out = tm.load(parts["eval"], global_batch_size=size, shuffle=False, drop_last=False, device=device)
 
     torch.manual_seed(args.seed)
     gpt = GPT(view.store.tokenizer.vocab_size, args.layers, args.width, args.heads).to(device)
@@ -287,7 +276,7 @@ def train(args: argparse.Namespace) -> None:
         gpt.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-        loader.load_state_dict(state["data"])  # refuses other data, or another order
+        data.load_state_dict(state["data"])  # refuses other data, or another order
         begin = state["step"]
         say(f"resumed after step {begin}")
     parallel = nn.parallel.DistributedDataParallel(gpt) if world > 1 else None
@@ -308,10 +297,10 @@ def train(args: argparse.Namespace) -> None:
         say(f"knowing only how frequent each token is costs {unigram_entropy(parts['train']):.3f} nats")
 
     before = time.perf_counter()
-    data = batches(loader, args.num_workers, device)
     for step, batch in zip(range(begin + 1, args.steps + 1), data, strict=False):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args)
+        batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
         targets = over_processes((batch["labels"] != -100).sum()).clamp(min=1)
         loss = torch.zeros((), device=device)
         micro = args.batch_size // (world * args.accumulate)
@@ -342,7 +331,7 @@ def train(args: argparse.Namespace) -> None:
             evaluated = f", held out: perplexity {score:.2f}" if score else ""
             say(f"step {step}: loss {loss:.4f}, {speed:,.0f} tokens/s{evaluated}", flush=True)
         if args.checkpoint and rank == 0 and (finished or step % args.save_every == 0):
-            kept = {"model": gpt, "optimizer": optimizer, "scaler": scaler, "data": loader}
+            kept = {"model": gpt, "optimizer": optimizer, "scaler": scaler, "data": data}
             shape = {name: getattr(args, name) for name in SHAPE}
             save(Path(args.checkpoint), {"step": step, "shape": shape} | {k: v.state_dict() for k, v in kept.items()})
         before += time.perf_counter() - now  # evaluating and saving do not count
@@ -361,7 +350,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     option = parser.add_argument
     option("texts", nargs="*", help="raw text: files, globs, folders (Python's own source files)")
     option("--tokenizer", help="for raw text: as for tm.load_tokenizer (the demo tokenizer)")
-    option("--config", metavar="FILE", help="a YAML file of flags, such as `seq_len: 512`; flags given here win")
+    option("--config", metavar="FILE", help="flags from YAML or JSON, such as `seq_len: 512`; flags given here win")
+    option("--compare", metavar="CSV", nargs=2, help="show the logs of two runs in a table, and train nothing")
     option("--pretokenized", metavar="PATH", help="a token store, instead of text")
     option("--strategy", choices=("concat", "best_fit", "pad"), default="concat", help="how rows are packed (concat)")
     option("--seq-len", type=positive, default=128, help="tokens in a row (128)")
@@ -412,10 +402,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def flags_of(path: str) -> list[str]:
-    """A YAML file as flags: `seq_len: 512` is --seq-len=512, `compile: true` is --compile."""
+    """A file of YAML or JSON as flags: `seq_len: 512` is --seq-len=512, `compile: true` is --compile."""
     try:
-        values = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        values = (json.loads if path.endswith(".json") else yaml.safe_load)(Path(path).read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise SystemExit(f"--config {path}: {error}") from None
     if not isinstance(values, dict):
         raise SystemExit(f"--config {path}: write flags and their values, such as seq_len: 512")
@@ -429,6 +419,36 @@ def flags_of(path: str) -> list[str]:
     return flags
 
 
+def compared(*paths: str) -> str:
+    """The logs of two runs side by side: the mean loss of each tenth of their common steps, perplexities, and speed."""
+    runs = []
+    for path in paths:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        if any("eval_perplexity" not in row for row in rows):
+            raise SystemExit(f"--compare: {path} is not a log of this program")
+        runs.append({int(row["step"]): row for row in rows})
+    steps = sorted(runs[0].keys() & runs[1].keys())
+    if not steps:
+        raise SystemExit(f"--compare: {paths[0]} and {paths[1]} have no step in common")
+
+    def means(name: str, steps: list[int]) -> tuple[float, ...]:
+        return tuple(sum(float(run[step][name]) for step in steps) / len(steps) for run in runs)
+
+    lines = [f"{'':24}{Path(paths[0]).name[-30:]:>32}{Path(paths[1]).name[-30:]:>32}  difference"]
+    tenth = math.ceil(len(steps) / 10)
+    scored = [step for step in steps if all(run[step]["eval_perplexity"] for run in runs)]
+    for what, name, of, digits in (
+        *(("loss", "loss", steps[at : at + tenth], 4) for at in range(0, len(steps), tenth)),
+        *(("perplexity", "eval_perplexity", [step], 2) for step in scored),
+        ("tokens per second", "tokens_per_second", steps, 0),
+    ):
+        where = "" if of is steps else f", {of[0]:,}" + (f" to {of[-1]:,}" if of[1:] else "")
+        first, second = means(name, of)
+        lines.append(f"{what + where:24}{first:32,.{digits}f}{second:32,.{digits}f}{second - first:+12,.{digits}f}")
+    return "\n".join(lines)
+
+
 def positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -438,8 +458,9 @@ def positive(text: str) -> int:
 
 def main(given: list[str] | None = None) -> None:
     try:
-        train(arguments(given))
-    except tm.errors.TokenmillError as error:  # a store that is not there, say: the message has the remedy
+        args = arguments(given)
+        print(compared(*args.compare)) if args.compare else train(args)
+    except (tm.errors.TokenmillError, FileNotFoundError) as error:  # a store that is not there, say
         raise SystemExit(f"train_gpt.py: {error}") from None
 
 

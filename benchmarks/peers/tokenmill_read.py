@@ -12,7 +12,7 @@ import tokenmill as tm
 FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields])
-loader = tm.load(view, batch, prefetch=prefetch)
+loader = tm.load(view, batch, prefetch=prefetch, epochs="endless")
 first = loader.batch(0)
 if len(first) != fields or type(first["input_ids"]).__module__ != ("torch" if tensors else "numpy"):
     raise SystemExit(f"unexpected batches: {[type(value) for value in first.values()]}")

@@ -18,7 +18,7 @@ FIELDS = ("input_ids", "labels", "position_ids", "document_ids")
 view = tm.pack(tm.open(path), seq_len, fields=FIELDS[:fields], split="all")
 _ = tm.load  # imports it
 began = time.perf_counter()
-loader = tm.load(view, batch_size, epochs=1, prefetch=0, verify=verify or None)
+loader = tm.load(view, batch_size, prefetch=0, verify=verify or None)
 rows = sum(len(batch["input_ids"]) for batch in loader)
 seconds = time.perf_counter() - began
 if rows != len(view) // batch_size * batch_size:

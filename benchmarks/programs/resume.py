@@ -16,7 +16,8 @@ import tokenmill as tm
 
 _ = tm.open, tm.pack, tm.load  # imports them
 imported = time.perf_counter()
-loader = tm.load(tm.pack(tm.open(path), seq_len, split="all"), batch_size, rank=world_size // 2, world_size=world_size)
+view = tm.pack(tm.open(path), seq_len, split="all")
+loader = tm.load(view, batch_size, rank=world_size // 2, world_size=world_size, epochs="endless")
 loaded = time.perf_counter()
 loader.load_state_dict({**loader.state_dict(), "samples": step * batch_size * world_size})
 batch = next(iter(loader))

@@ -200,25 +200,55 @@ def test_what_cannot_be_resumed_is_refused(example, store, killed, tmp_path, mon
         example.train(example.arguments([*here, "--accumulate", "3"]))
 
 
-def test_workers_give_the_same_losses_and_the_same_state(tmp_path, store, example):
-    runs = {}
-    for workers in ("0", "1"):
-        folder = tmp_path / workers
-        folder.mkdir()
-        losses, _, _ = run_here(folder, store, example, "--steps", "4", "--num-workers", workers, "--samples", "0")
-        state = torch.load(folder / "run" / "step-00000004.pt", weights_only=True)["data"]
-        runs[workers] = losses, state
-    assert runs["0"] == runs["1"]
-    assert runs["1"][1]["samples"] == 4 * 8
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11 with torch 2.13
+def test_workers_give_the_same_losses_also_after_a_restart(tmp_path, store, example, monkeypatch):
+    options = ["--num-workers", "1", "--samples", "0", "--save-every", "3"]
+    losses, _, _ = run_here(tmp_path, store, example, *options, "--steps", "7")
+    (tmp_path / "run" / "step-00000007.pt").unlink()
+    rest, _, _ = run_here(tmp_path, store, example, *options, "--steps", "7", "--resume")
+    assert list(rest) == [7]
+    assert rest[7] == losses[7]
+    (tmp_path / "alone").mkdir()
+    assert run_here(tmp_path / "alone", store, example, "--steps", "7", "--samples", "0")[0] == losses
+    with pytest.raises(SystemExit, match="was made with --num-workers 1: resume with the same"):
+        run_here(tmp_path, store, example, "--resume")
+    monkeypatch.setitem(sys.modules, "torchdata.stateful_dataloader", None)
+    with pytest.raises(SystemExit, match="--num-workers needs torchdata"):
+        example.in_workers(None, 1)
 
 
-def test_epochs_are_steps_over_all_rows(tmp_path, store, example, monkeypatch, capsys):
+def test_two_runs_are_compared_in_a_table(tmp_path, example, capsys):
+    header = "step,loss,lr,tokens_per_second,eval_perplexity\n"
+    for name, loss, steps in (("first", 4, 40), ("second", 3.5, 30)):
+        rows = (f"{step},{loss},0.1,{2000 + step},{9.5 if step == 30 else ''}\n" for step in range(11, steps + 1))
+        (tmp_path / f"{name}.csv").write_text(header + "".join(rows))
+    paths = [str(tmp_path / "first.csv"), str(tmp_path / "second.csv")]
+    example.main(["--compare", *paths])
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert table[0] == ["first.csv", "second.csv", "difference"]
+    assert table[1] == ["loss,", "11", "to", "12", "4.0000", "3.5000", "-0.5000"]
+    assert table[-2:] == [
+        ["perplexity,", "30", "9.50", "9.50", "+0.00"],
+        ["tokens", "per", "second", "2,020", "2,020", "+0"],
+    ]
+    assert len(table) == 1 + 10 + 2
+    (tmp_path / "second.csv").write_text(header + "1,4,0.1,2000,\n")
+    with pytest.raises(SystemExit, match="have no step in common"):
+        example.main(["--compare", *paths])
+    (tmp_path / "second.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match=r"second\.csv is not a log of this program"):
+        example.main(["--compare", *paths])
+    with pytest.raises(SystemExit, match=r"No such file.*third\.csv"):
+        example.main(["--compare", paths[0], str(tmp_path / "third.csv")])
+
+
+def test_epochs_are_passes_over_the_rows(tmp_path, store, example, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = ["--pretokenized", str(store.path), *SMALL, "--seq-len", "128", "--batch-size", "64", "--eval-share", "0"]
     rows = len(tm.pack(store, 128))
     example.train(example.arguments([*few, "--epochs", "2", "--samples", "0"]))
-    assert f"{rows:,} rows, {math.ceil(2 * rows / 64)} steps" in capsys.readouterr().out
-    assert len(logged(tmp_path)[0]) == math.ceil(2 * rows / 64)
+    assert f"{rows:,} rows, {2 * rows // 64} steps" in capsys.readouterr().out
+    assert len(logged(tmp_path)[0]) == 2 * rows // 64
 
 
 def test_flags_from_a_file(tmp_path, example, capsys):
@@ -227,6 +257,9 @@ def test_flags_from_a_file(tmp_path, example, capsys):
     args = example.arguments(["--config", str(config), "--seq-len", "64", "texts.txt"])
     assert (args.seq_len, args.lr, args.compile, args.resume) == (64, 2e-3, True, False)
     assert (args.strategy, args.texts, args.steps) == ("best_fit", ["texts.txt"], 600)
+    (tmp_path / "run.json").write_text(json.dumps({"seq_len": 256, "lr": 1e-5, "compile": True, "texts": None}))
+    args = example.arguments(["--config", str(tmp_path / "run.json"), "--lr", "1"])
+    assert (args.seq_len, args.lr, args.compile) == (256, 1.0, True)
     for content, says in (
         ("sequence: 5", "--sequence=5"),
         ("layers: 0", "0 is not 1 or more"),
@@ -239,6 +272,9 @@ def test_flags_from_a_file(tmp_path, example, capsys):
     config.write_text("- a list")
     with pytest.raises(SystemExit, match=r"run\.yaml: write flags and their values"):
         example.arguments(["--config", str(config)])
+    (tmp_path / "run.json").write_text("seq_len: 5")
+    with pytest.raises(SystemExit, match=r"run\.json: Expecting value"):
+        example.arguments(["--config", str(tmp_path / "run.json")])
     with pytest.raises(SystemExit, match=r"missing\.yaml: .*No such file"):
         example.arguments(["--config", str(tmp_path / "missing.yaml")])
 

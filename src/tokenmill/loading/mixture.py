@@ -40,7 +40,8 @@ def mix(sources: Mapping[str, Any], *, stages: Sequence[Any] | None = None) -> M
     0.1}), (None, {"web": 0.5, "code": 0.5})])` takes 100,000 rows with the first weights and all others with the second; the last
     stage never ends, whatever its rows. Weights count rows, and need not sum to 1. At every sample of a stage each source has had
     its share of the stage to within one row. (If no whole numbers up to 2**16 have these proportions, the share is rounded to one
-    part in 2**16.) A source that runs out starts again, in a different order.
+    part in 2**16.) A source that runs out starts again, in a different order. One pass of `tm.load` takes as many rows as all
+    sources have together; a run in stages is rather `epochs="endless"`.
 
     Example:
         web, code = tm.pack("corpus/", 128), tm.pack("imported/", 128, split="train")
