@@ -18,8 +18,9 @@ HEAD = """\
 import tokenmill as tm
 ```
 
-Nothing else is public, except the events of a build ([events.md](events.md)) and the contracts in `tokenmill.testing`. The
-keywords of the functions are options; [options.md](options.md) has their values. The examples run one after the other.
+Nothing else is public, except the events of a build ([events.md](events.md)), `LoaderState` for the Trainer of Hugging Face
+([loading.md](loading.md#integrations)) and the contracts in `tokenmill.testing`. The keywords of the functions are options;
+[options.md](options.md) has their values. The examples run one after the other.
 
 Written by `scripts/api_page.py` from signatures and docstrings.
 """

@@ -45,16 +45,16 @@ def test_two_threads_that_touch_a_shard_first_find_it_sound(folder):
         batches.close()
 
 
-def test_a_loop_over_workers_that_was_left_begins_again(folder):
+def test_a_loop_over_workers_that_was_left_is_followed_by_the_next_epoch(folder):
     """Workers have made more than was taken; nothing of it may come out of order in the next loop."""
     from torch.utils.data import DataLoader
 
     loader = tm.load(tm.pack(folder, WIDTH), 4)
-    right = [loader.batch(step)["input_ids"].tolist() for step in range(6)]
     batches = DataLoader(loader.dataset(), batch_size=None, num_workers=2, persistent_workers=True, prefetch_factor=3)
-    for _ in range(2):
+    for epoch in range(2):
         found = [batch["input_ids"].tolist() for batch, _ in zip(batches, range(6), strict=False)]
-        assert found == right
+        first = epoch * len(loader)
+        assert found == [loader.batch(step)["input_ids"].tolist() for step in range(first, first + 6)]
 
 
 def test_datasets_and_batches_notice_another_rank_too(folder, monkeypatch):

@@ -495,13 +495,15 @@ def test_a_stateful_data_loader_goes_on_in_later_epochs(view, workers, taken):
 
 
 @pytest.mark.filterwarnings("always:the workers")
-def test_new_workers_that_begin_again_are_told(view, capfd, monkeypatch):
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_that_begin_again_are_told(view, capfd, monkeypatch, persistent):
     monkeypatch.setattr(warnings, "showwarning", lambda text, *_, **__: print(f"UserWarning: {text}", file=sys.stderr))
-    through = DataLoader(tm.load(view, 4, epochs="endless").dataset(), batch_size=None, num_workers=2)
+    endless = tm.load(view, 4, epochs="endless").dataset()
+    through = DataLoader(endless, batch_size=None, num_workers=2, persistent_workers=persistent)
     first = plain([next(iter(through))])
     assert "UserWarning" not in capfd.readouterr().err
     assert plain([next(iter(through))]) == first
-    assert "are new, and make the first batches of this endless loader again" in capfd.readouterr().err
+    assert "begin again with the first batches of this endless loader" in capfd.readouterr().err
     held_out = DataLoader(tm.load(view, 4, shuffle=False).dataset(), batch_size=None, num_workers=1)
     assert plain(held_out) == plain(held_out)  # to be the same is what is wanted
     assert "UserWarning" not in capfd.readouterr().err

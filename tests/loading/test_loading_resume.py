@@ -229,6 +229,14 @@ def test_at_the_end_of_a_pass_the_next_one_comes(view, drop_last, ended, world):
     assert twice == third
 
 
+def test_a_state_of_an_earlier_version_after_a_pass(view):
+    """It does not count the rest of the pass that was dropped."""
+    loader = tm.load(view, 4)
+    loader.load_state_dict({**loader.state_dict(), "samples": 28})
+    assert [row_numbers(batch) for batch in loader] == list(islice(passes(30, 4, 1, True), 2))[1]
+    assert loader.state_dict()["samples"] == 60
+
+
 @pytest.mark.parametrize(
     ("size", "steps", "then"), [(4, 3, 8), (4, 3, 12), (4, 7, 2), (6, 3, 2), (2, 1, 10), (9, 1, 3)]
 )

@@ -58,9 +58,8 @@ class Loader:
         self.global_batch_size, self.rank, self.world_size = global_batch_size, rank, world_size
         self.seed, self.shuffle, self.prefetch = options.seed, options.shuffle, options.prefetch
         self.epochs, self.drop_last = options.epochs, options.drop_last
-        self._pass = (
-            0 if isinstance(self.epochs, str) else self.epochs * len(samples)
-        )  # samples of one `for`; 0: no end
+        # Samples of one `for`, or 0 if it never ends.
+        self._pass = 0 if isinstance(self.epochs, str) else self.epochs * len(samples)
         self._converted = converter_for(options.device, pin_memory=options.pin_memory)
         self._rank_given = options.rank is not None
         self.seen = 0

@@ -26,10 +26,8 @@ def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[st
     return converted
 
 
-SLOTS, PASSES = (
-    256,
-    1 << 32,
-)  # of a loader's table of passes in workers; a slot holds the passes and, above, their `for`
+# A table that the workers of a loader share: in each slot the number of a pass and, in the upper half, that of its `for`.
+SLOTS, PASSES = 256, 1 << 32
 
 
 class BatchDataset(IterableDataset[Batch]):
@@ -37,8 +35,9 @@ class BatchDataset(IterableDataset[Batch]):
     them in turns: the same batches in the same order for any number of workers.
 
     As with the loader, each `for` is followed by the next pass. With workers also one that was left early, since nobody knows how
-    far it came; an endless loader starts again in new workers, with a warning. `state_dict` belongs to this copy of the dataset:
-    torchdata's StatefulDataLoader stores one per worker.
+    far it came; an endless loader begins again, with a warning. (Workers know a `for` by the seed that DataLoader
+    draws: seed torch once, not before each.) `state_dict` belongs to this copy of the dataset: torchdata's StatefulDataLoader
+    stores one per worker.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -85,16 +84,14 @@ class BatchDataset(IterableDataset[Batch]):
         """Go to the pass after the last one that workers began. The workers of one `for`, which draw the same seed, agree."""
         loop = 1 + (worker.seed - worker.id) % (1 << 30)
         begun = {each // PASSES: each % PASSES for each in self.loader._in_workers.tolist() if each}
-        size = self.loader._pass
+        size, is_first = self.loader._pass, self.began is None
         if size and self.began is not None:
             self.loader.seen = (self.began // size + 1) * size
         elif size and begun and not self.placed:
             self.loader.seen = max(self.loader.seen, begun.get(loop, max(begun.values()) + 1) * size)
-        elif (
-            begun.keys() - {loop} and worker.id == 0 and self.began is None and self.loader.shuffle and not self.placed
-        ):
-            warn("the workers of a DataLoader are new, and make the first batches of this endless loader again")
-        if self.began is None:
+        elif (begun.keys() - {loop} or not is_first) and not (self.placed or worker.id) and self.loader.shuffle:
+            warn("the workers of a DataLoader begin again with the first batches of this endless loader")
+        if is_first:
             self.loader._in_workers[loop % SLOTS] = loop * PASSES + self.loader.seen // (size or 1)
         self.began, self.placed, self.given = self.loader.seen, False, self.skip
 
