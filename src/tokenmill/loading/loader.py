@@ -118,9 +118,7 @@ class Loader:
         return True  # also without a length
 
     def __length_hint__(self) -> int:
-        raise UsageError(
-            "a loader with epochs='endless' fills no list; list(itertools.islice(loader, 10)) takes ten batches"
-        )
+        raise UsageError("epochs='endless' fills no list; list(itertools.islice(loader, 10)) takes ten batches")
 
     def __getitem__(self, number: Any) -> Never:
         raise TypeError(
