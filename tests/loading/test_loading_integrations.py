@@ -511,9 +511,10 @@ def test_workers_that_begin_again_are_told(view, capfd, monkeypatch, persistent)
 
 def test_a_state_without_the_batches_of_workers_is_told(view):
     loader = tm.load(view, 4)
-    through = iter(DataLoader(loader.dataset(), batch_size=None, num_workers=1))
+    dataset = loader.dataset()
     state = loader.state_dict()
     assert state["samples"] == 0
+    through = iter(DataLoader(dataset, batch_size=None, num_workers=1))
     next(through)
     with pytest.warns(UserWarning, match="state lacks the batches of a DataLoader's workers: use StatefulDataLoader"):
         loader.state_dict()
