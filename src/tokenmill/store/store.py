@@ -473,7 +473,6 @@ def _open_files() -> int:
     return OPEN_COLUMNS if limit == resource.RLIM_INFINITY else min(OPEN_COLUMNS, max(16, limit // 2))
 
 
-@suggests
 def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = None) -> Store:
     """Open a store: milliseconds, independent of the number of tokens. Warns if input files are missing in it.
 
@@ -496,3 +495,7 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
     with naming_files():
         is_kept = is_url(path) or (folder / USED).exists()  # in the cache: it could be removed there
         return Store(folder, manifest, lease=hold(folder) if is_kept else None)
+
+
+if not TYPE_CHECKING:  # a decorated function has no type before this module is analysed, which __init__ needs
+    open_store = suggests(open_store)
