@@ -162,7 +162,17 @@ def test_what_an_engine_prints_is_not_an_answer(plant, definition):
 
 
 @pytest.mark.usefixtures("known_characters", "few_texts")
-@pytest.mark.parametrize("way", ["raises", "crashes", "finds no memory"])
+def test_a_reference_that_fails_on_some_texts_is_used_alone(plant, definition):
+    """As AddedVocabulary panics for some tokens. A build quarantines what it cannot encode."""
+    plant(tokenizers=("raises", "Hello"))
+    found = prove(definition, "gigatoken")
+    assert not found.agrees
+    assert found.why.startswith("cannot be compared: tokenizers fails on some texts: ")
+    assert remembered(definition, "gigatoken") == found
+
+
+@pytest.mark.usefixtures("known_characters", "few_texts")
+@pytest.mark.parametrize("way", ["crashes", "finds no memory"])
 def test_a_reference_that_fails_is_an_error(plant, definition, way):
     plant(tokenizers=(way, "Hello"))
     with pytest.raises(
