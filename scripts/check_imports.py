@@ -8,8 +8,8 @@ Layers, top to bottom. A module may import from its own folder and from the laye
     loading
     building, packing            (neither imports the other)
     reading, encoding, store, watching     (none imports another)
-    bar_chart, callers, child_process, io, documents, events, display, formatting, hub_errors, known_datasets, log_records,
-    options, option_*, python_sources, split_names, synonyms, errors, user_cache
+    bar_chart, callers, child_process, io, documents, events, display, formatting, habits, hub_errors, known_datasets,
+    log_records, options, option_*, python_sources, split_names, synonyms, errors, user_cache
 
 Every import counts, including those inside functions and those for type checking only.
 """
@@ -32,6 +32,7 @@ BASE = {
     "errors",
     "events",
     "formatting",
+    "habits",
     "hub_errors",
     "io",
     "known_datasets",
@@ -57,8 +58,9 @@ ALLOWED: dict[str, set[str]] = {
     "display": {"formatting"},
     "events": {"display"},
     "split_names": {"errors"},
-    "user_cache": {"io"},
+    "user_cache": {"callers", "io"},
     "formatting": {"errors"},
+    "habits": {"errors"},
     "hub_errors": set(),
     "known_datasets": set(),
     "log_records": {"events"},

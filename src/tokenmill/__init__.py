@@ -105,13 +105,26 @@ def _public(name: str) -> Any:
     try:
         module, attribute = _HOMES[name]
     except KeyError:
-        raise AttributeError(f"module 'tokenmill' has no attribute {name!r}") from None
+        raise _unknown(name) from None
     home = importlib.import_module(module)
     found = home if attribute is None else getattr(home, attribute)
     if isinstance(found, FunctionType):  # a function is called what users call it, in messages and pickles too
         found.__name__ = found.__qualname__ = name
         found.__module__ = __name__
     return found
+
+
+def _unknown(name: str) -> Exception:
+    """With what to write instead; for `from tokenmill import name` an ImportError, since Python replaces the words of others."""
+    import sys
+    from importlib.util import find_spec
+
+    if name.startswith("_") or find_spec(f"tokenmill.{name}") is not None:  # not imported yet
+        return AttributeError(f"module 'tokenmill' has no attribute {name!r}")
+    from tokenmill.habits import answer, nearest
+
+    kind = ImportError if sys._getframe(2).f_code.co_name == "_handle_fromlist" else AttributeError
+    return kind(f"module 'tokenmill' has no attribute {name!r}{answer('tm', name) or nearest(name, __all__)}")
 
 
 def __dir__() -> list[str]:

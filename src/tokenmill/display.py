@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from tokenmill.formatting import printable
 
@@ -35,32 +35,6 @@ def fields_in_one_line(value: Any) -> str:
         type(value).__name__,
         *(f"{field.name}={shown(getattr(value, field.name))}" for field in fields(value) if field.repr),
     )
-
-
-class Identified:
-    """What users' objects share: equality by fingerprint, and answers to names that other libraries have."""
-
-    _instead: ClassVar[dict[str, str]] = {}  # what to write, and the names it is for
-
-    if TYPE_CHECKING:
-
-        @property
-        def fingerprint(self) -> str: ...
-
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            answer = next((answer for answer, names in self._instead.items() if name in names.split()), None)
-            if answer is None:
-                return object.__getattribute__(self, name)  # raises again, also what a property has raised
-            said = f"{type(self).__name__!r} object has no attribute {name!r}: {answer}"
-            raise AttributeError(said, name=name, obj=self)
-
-    def __eq__(self, other: object) -> bool:
-        return self.fingerprint == other.fingerprint if isinstance(other, type(self)) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
 
 def html_table(title: str, rows: Iterable[tuple[str, str]]) -> str:

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from tokenmill.errors import UnknownOptionError
 from tokenmill.option_types import Options, declared, with_given
@@ -65,7 +65,7 @@ def takes(
             try:
                 (_, value), *rest = signature.bind(*args, **keywords).arguments.items()
             except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
+                raise TypeError(f"{name}: {error}{_by_keyword(args, signature)}") from None
             return function(value, with_given(group, dict(rest)))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -112,9 +112,25 @@ def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> Result:
         refuse_unknown(name, keywords, known)
+        if more := _by_keyword(args, inspect.signature(function)):
+            raise TypeError(f"{name}: too many positional arguments{more}. {(function.__doc__ or '').splitlines()[0]}")
         return function(*args, **keywords)
 
     return call
+
+
+def _by_keyword(args: tuple[Any, ...], signature: inspect.Signature) -> str:
+    """How to write what is too much by position, or nothing."""
+    by_position = [name for name, each in signature.parameters.items() if each.kind is not each.KEYWORD_ONLY]
+    if len(args) <= len(by_position) or any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+        return ""
+    others = {name: each.annotation for name, each in signature.parameters.items() if name not in by_position}
+    extra = args[len(by_position)]
+    fitting = [
+        f"{name}={extra!r}" for name, hint in others.items() if isinstance(extra, str) and extra in get_args(hint)
+    ]
+    rest = "; by keyword " + ", ".join(fitting or [f"{name}=" for name in list(others)[-4:]]) if others else ""
+    return f"; by position it takes {', '.join(by_position)}{rest}"
 
 
 def refuse_unknown(function: str, keywords: Collection[str], known: Collection[str]) -> None:

@@ -336,7 +336,8 @@ class ImportArguments(Options):
         TokenName | None, Help("token that ends documents, for formats without borders", "the tokenizer's", "TOKEN")
     ] = None
     dtype: Annotated[
-        Literal["uint16", "uint32", "int32", "int64"] | None,
+        Literal["uint16", "uint32", "int32", "int64"] | type[Any] | NumpyDType | None,
+        DTypeName(("uint16", "uint32", "int32", "int64")),
         Help("of the ids in flat files that do not say it", "by tokenizer or eos", "NAME"),
     ] = None
     shard_tokens: Annotated[Count, Help("tokens per shard", metavar="N")] = 10_000_000

@@ -6,14 +6,27 @@ import hashlib
 import json
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenmill.callers import warn
 from tokenmill.io import disk
+
+VARIABLES = ("TOKENMILL_CACHE", "TOKENMILL_SHARD_CACHE", "TOKENMILL_GPU_MEMORY", "TOKENMILL_DASH_TOKEN")
+
+
+@cache
+def _check_variables() -> None:
+    """Warn of variables of the environment that look like those that are read."""
+    for name in os.environ:
+        if name.startswith("TOKENMILL_") and name not in VARIABLES:
+            warn(f"{name} is not read; the variables are {', '.join(VARIABLES)}")
 
 
 def cache_folder() -> Path:
     """The cache directory: $TOKENMILL_CACHE, or `tokenmill` in the user's cache directory."""
+    _check_variables()
     own = os.environ.get("TOKENMILL_CACHE")
     if own:
         return Path(os.path.expanduser(own))

@@ -23,7 +23,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)  # an abbreviation would change its meaning with a new flag
         self.commands: dict[str, CommandParser] = {}
         self.top = self  # of all commands
-        self.first = ""  # argument
+        self.given: list[str] = []
 
     def add_subparsers(self, **settings: Any) -> Any:
         added = super().add_subparsers(**settings)
@@ -36,24 +36,27 @@ class CommandParser(argparse.ArgumentParser):
         return self._option_string_actions
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        given = list(sys.argv[1:] if args is None else args)
+        self.given = given = list(sys.argv[1:] if args is None else args)
         if self.commands and not given:
             given = ["--help"]
         self._refuse_unknown(given)
-        self.first = given[0] if given else ""
         found, extra = super().parse_known_args(given, namespace)
         many = next((each.dest for each in self._get_positional_actions() if each.nargs == "+"), None)
         if extra and many:  # argparse takes only those before the first flag
             setattr(found, many, [*getattr(found, many), *extra])
             return found, []
         if extra and not self.commands:
-            self.error(f"unexpected argument {extra[0]!r}")
+            hint = f"; write --set {extra[0]}" if "=" in extra[0] and "--set" in self.flags else ""
+            self.error(f"unexpected argument {extra[0]!r}{hint}")
         return found, extra
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
-        if message.endswith("required: -t/--tokenizer") and os.path.exists(os.path.join(self.first, "manifest.json")):
-            message = f"{self.first} is a token store already: tokenmill info, stats and export take it as it is"
+        first = self.given[0] if self.given else ""
+        if message.endswith("required: -t/--tokenizer") and os.path.exists(os.path.join(first, "manifest.json")):
+            message = f"{first} is a token store already: tokenmill info, stats and export take it as it is"
+        if "required" in message and (recipes := [word for word in self.given if word.endswith((".yaml", ".yml"))]):
+            message = f"{recipes[0]} is a recipe: tokenmill run {recipes[0]}"
         self.exit(2, printable(f"{self.prog}: {message} (see: {self.prog} --help)").replace("\n", " ") + "\n")
 
     def _refuse_unknown(self, given: list[str]) -> None:
@@ -77,6 +80,8 @@ class CommandParser(argparse.ArgumentParser):
         return name in self.flags
 
     def _no_option(self, word: str, before: argparse.Action | None) -> str:
+        if "." in word and "--set" in self.flags:
+            return f"no option {word!r}; write --set {word.strip('-')}=VALUE"
         known = {flag[2:].replace("-", "_"): flag for flag in self.flags if flag.startswith("--")}
         known |= {each.dest: f"{each.dest.upper()}, without a flag" for each in self._get_positional_actions()}
         near = remedy(word.partition("=")[0], self.prog.split()[-1], known, self._elsewhere)

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.display import Identified, one_line, shown
+from tokenmill.display import one_line, shown
 from tokenmill.documents import text_array
 from tokenmill.encoding.decoder import Decoder, Ids, id_range
 from tokenmill.encoding.definition import Definition
@@ -23,6 +23,7 @@ from tokenmill.encoding.selection.choosing import Choice, choose, choose_slow, k
 from tokenmill.encoding.tokenizer_json import tokens_of
 from tokenmill.errors import TokenizerError, UsageError, WrongTypeError
 from tokenmill.formatting import first_names
+from tokenmill.habits import Identified
 from tokenmill.option_types import option_name
 
 TokenIds = npt.NDArray[np.unsignedinteger]
@@ -51,16 +52,6 @@ class Tokenizer(Identified):
     _live: Any  # the object it came from, if that is a slow one of transformers
     _differs_by_line: bool  # whether `tokenizers` below 1.0 and 1.0 are known to give other ids for some texts
     _begins: str  # the token that it puts before a text by itself, where `bos` is what a build puts there
-
-    _instead = {  # noqa: RUF012
-        "encode takes a text, or a list of texts": "batch_encode_plus encode_batch encode_plus encode_ordinary EncodeAsIds",
-        "decode takes ids, or a list of documents": "batch_decode decode_batch DecodeIds",
-        "it is token_name(id)": "convert_ids_to_tokens id_to_token IdToPiece eos_token bos_token",
-        "`added` has the ids of added tokens": "convert_tokens_to_ids token_to_id PieceToId get_added_vocab",
-        "it is vocab_size": "n_vocab get_vocab_size GetPieceSize",
-        "it is eos_id": "eot_token eod",
-        "its own library has it": "get_vocab vocab tokenize pad apply_chat_template save_pretrained from_pretrained",
-    }
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the fields and the choice of an engine. A copy constructs its own engine and decoder.

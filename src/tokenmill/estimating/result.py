@@ -8,10 +8,11 @@ from typing import Any
 from tokenmill.display import html_table, one_line
 from tokenmill.estimating.findings import Finding
 from tokenmill.formatting import human, human_time, in_words, some
+from tokenmill.habits import Answering
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Answering):
     """What a build would produce. The number of tokens is between `low` and `high` with 95% confidence.
 
     If `exact`, everything was encoded and counted. `head_share` is the share of the input behind the heads of files that can

@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from tokenmill.building.publish import ShardEntry, publish, published_manifest, tokenizer_facts, write_tokenizer
 from tokenmill.callers import warn
+from tokenmill.display import shown
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.encoder import id_dtype
 from tokenmill.encoding.tokenizer import Tokenizer
-from tokenmill.errors import InputError, MismatchError, MissingInputError, TokenmillError, UsageError
+from tokenmill.errors import InputError, MismatchError, MissingInputError, TokenmillError, UsageError, WrongTypeError
 from tokenmill.exchange.amount_done import AmountDone, Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Found
 from tokenmill.exchange.imported_shards import Audit, ImportedShards
@@ -25,6 +26,7 @@ from tokenmill.exchange.other_columns import MASK
 from tokenmill.exchange.output import check_whole, checksum, read_receipt, written_files
 from tokenmill.exchange.registry import FORMATS, recognize
 from tokenmill.formatting import first_names, some
+from tokenmill.habits import answer
 from tokenmill.io import disk
 from tokenmill.io.atomic import canonical, digest, naming_files
 from tokenmill.io.lock import build_lock
@@ -67,6 +69,9 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
 
 def import_files(source: str | Path, arguments: ImportArguments, report: Report | None = None) -> Store:
     """The same; `report` is told how many bytes are read, of how many."""
+    if not isinstance(source, str | os.PathLike):
+        hint = answer("given", type(source).__name__)
+        raise WrongTypeError(f"tokens are imported from a path, not from {type(source).__name__} {shown(source)}{hint}")
     for place in (source, arguments.out):
         if is_url(place):
             raise UsageError(
@@ -123,7 +128,8 @@ class _Plan:
         receipt = read_receipt(path)
         self.exported: dict[str, Any] = receipt["facts"] if receipt is not None else {}
         self.format = self._format()
-        self.files = self.format.find(path, arguments.dtype)
+        dtype: Any = arguments.dtype
+        self.files = self.format.find(path, dtype)
         if len(set(self.files)) < len(self.files):
             raise InputError(f"{path}: its index lists {max(self.files, key=self.files.count).name} twice")
         if path.is_dir():
@@ -210,13 +216,13 @@ class _Plan:
 
     def _read(self, file: Path) -> Found:
         """A file, with ids of the dtype that was given, that it says, or that the tokenizer or eos decides."""
-        dtype: str | None = self.arguments.dtype
+        dtype: Any = self.arguments.dtype
         if dtype is None and not self.format.says_dtype(file):
             if self.vocab_size is None and (self.eos is None or self.eos <= UINT16):
                 raise UsageError(f"{file} does not say its dtype: give {option_name('dtype')}, uint16 or uint32")
             dtype = "uint16" if self.vocab_size is not None and self.vocab_size <= UINT16 + 1 else "uint32"
         found = self.format.read(file, dtype)
-        if self.arguments.dtype is not None and found.dtype.itemsize != np.dtype(self.arguments.dtype).itemsize:
+        if self.arguments.dtype is not None and found.dtype.itemsize != np.dtype(dtype).itemsize:
             raise UsageError(f"{file}: its ids are {found.dtype.name}, as it says: leave out {option_name('dtype')}")
         return found
 

@@ -15,6 +15,7 @@ from tokenmill.exchange.formats.nanogpt import NanoGptFormat
 from tokenmill.exchange.formats.olmo import OlmoFormat
 from tokenmill.exchange.formats.tables import ArrowFiles, HuggingFaceDataset, ParquetFiles
 from tokenmill.exchange.formats.tensors import SafeTensors, TorchTensors
+from tokenmill.habits import answer
 from tokenmill.option_types import option_name
 
 # Sources are recognised in this order: what has a signature of its own comes first.
@@ -40,4 +41,5 @@ def recognize(path: Path) -> ExchangeFormat:
     for format in FORMATS.values():
         if format.recognizes(path):
             return format
-    raise InputError(f"{path} is in none of the formats that can be recognised; name it with {option_name('format')}")
+    hint = answer("file", path.suffix) or f"; name it with {option_name('format')}"
+    raise InputError(f"{path} is in none of the formats that can be recognised{hint}")

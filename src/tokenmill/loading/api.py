@@ -43,6 +43,10 @@ def load(data: Any, options: LoadArguments) -> Loader:
         state = loader.state_dict()                      # JSON for a checkpoint; loader.load_state_dict(state) continues
     """
     rank, world_size = _world(options)
+    if options.batch_size is options.global_batch_size is None and isinstance(data, str | os.PathLike):
+        raise UsageError(
+            "batch_size is missing: tm.load makes batches. tm.open opens a store, tm.pack makes rows of it"
+        )
     size = _global_size(options, world_size)
     view = _configured(_view(data, options), options)
     samples = (

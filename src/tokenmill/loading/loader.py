@@ -17,6 +17,7 @@ import numpy as np
 from tokenmill.callers import FOR_TRAINERS, check_resumed, warn, warn_of_shifting_twice
 from tokenmill.display import html_table, one_line
 from tokenmill.errors import MismatchError, UsageError
+from tokenmill.habits import Answering
 from tokenmill.loading.convert import converter_for
 from tokenmill.loading.samples import Batch, PreparedSamples, Samples, Span
 from tokenmill.option_types import whole_number
@@ -37,7 +38,7 @@ ROWS_FOUND_AT_ONCE, TOKENS_FOUND_AT_ONCE = 256, 1 << 20  # rows of several batch
 ROWS_AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 17  # the thread that prefetches makes small batches together, up to this size
 
 
-class Loader:
+class Loader(Answering):
     """This rank's part of each global batch, in order.
 
     A `for` loop makes one pass over the rows and ends, like that of a DataLoader; the next one goes on with the next epoch, in

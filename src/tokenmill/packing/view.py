@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.callers import warn_of_shifting_twice
-from tokenmill.display import Identified, html_table, one_line, shown
+from tokenmill.display import html_table, one_line, shown
 from tokenmill.errors import WrongTypeError
 from tokenmill.formatting import some
+from tokenmill.habits import Identified, answer_at
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.options import SplitOptions
 from tokenmill.packing.best_fit import Numbers
@@ -67,6 +68,10 @@ class View(Identified):
 
     def __iter__(self) -> Iterator[Rows]:
         return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:  # noqa: FBT001
+        """`np.asarray(view)`: the input_ids of all rows, which are made for it."""
+        return np.asarray(self.rows(range(len(self)))["input_ids"], dtype)
 
     def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
         return View, (self.store, self._layout, self._row_format, self._splits)
@@ -183,6 +188,7 @@ class View(Identified):
         if index.ndim != 1 or not whole:
             raise WrongTypeError(
                 f"row numbers must be a list of whole numbers, not {type(indices).__name__} {indices!r:.60}"
+                + answer_at(View, indices[0] if isinstance(indices, list) and len(indices) == 1 else indices)
             )
         count = len(self)
         low, high = (min(values), max(values)) if values else (0, -1)  # for a batch, faster than numpy

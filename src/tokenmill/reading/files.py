@@ -14,6 +14,7 @@ from weakref import WeakSet
 from tokenmill.display import one_line, shown
 from tokenmill.errors import UsageError
 from tokenmill.formatting import human, some
+from tokenmill.habits import Answering
 from tokenmill.io.object_store import is_url
 from tokenmill.options import ReadOptions
 from tokenmill.reading.hub_names import Pin, without_commit
@@ -139,7 +140,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Source(ReadOptions):
+class Source(ReadOptions, Answering):
     """A corpus to read: which files, and how the text of a document is found in them. Made by `tm.read`."""
 
     files: tuple[SourceFile, ...]  # what is read, in this order

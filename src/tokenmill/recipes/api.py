@@ -15,6 +15,7 @@ from tokenmill.display import one_line, shown
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.resolve import BUILT_IN
 from tokenmill.errors import MissingTokenizerError, TokenmillError, UsageError, WrongTypeError
+from tokenmill.habits import Answering
 from tokenmill.io.object_store import is_url
 from tokenmill.loading import Loader, Mixture, load, mix
 from tokenmill.option_calls import refuse_unknown, suggests
@@ -62,7 +63,7 @@ def recipe(
     return Recipe(check_recipe(with_set(values, set)), folder, name)
 
 
-class Recipe:
+class Recipe(Answering):
     """A checked recipe. Its stores and views are built or found at first use."""
 
     def __init__(self, config: RecipeConfig, folder: Path, name: str) -> None:

@@ -173,6 +173,8 @@ def _read(text: str, name: str, *, lines: bool) -> YamlValue:
 
 
 def _hint(problem: str, text: str, line: int) -> str:
+    if "${" in _LINE_END.split(text)[line - 1]:
+        return "; a recipe has no variables: --set pack.seq_len=128 (set=) changes a key"
     if "'\\t'" in problem or _LINE_END.split(text)[line - 1].startswith("\t"):
         return "; indent with spaces, not tabs"
     if "alias" in problem or "cannot start any token" in problem:

@@ -10,16 +10,17 @@ from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.callers import warn
-from tokenmill.display import Identified, html_table, one_line, shown
+from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
 from tokenmill.errors import CorruptError, StoreError, UsageError
 from tokenmill.formatting import some
+from tokenmill.habits import Identified, answer, answer_at
 from tokenmill.io.atomic import naming_files
 from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
 from tokenmill.io.object_store import is_url
@@ -63,14 +64,6 @@ class Store(Identified):
     path: Path  # the folder; of a store in a bucket, that of the local copies
     url: str | None  # of the bucket that the store is in
     columns: dict[str, ColumnSpec]  # what is stored per token and per document, by name
-    _instead = {  # noqa: RUF012
-        "[ids.tolist() for ids in store] is a list": "to_list tolist",
-        "to_arrow() is for pandas and polars, tm.export for files": "to_pandas to_polars to_table to_parquet to_csv",
-        "store[i] is an array, and tm.export writes all tokens as one": "to_numpy ids tokens input_ids",
-        "len(store) is its documents, and it has num_tokens": "shape size num_rows num_documents documents",
-        "text(i) is the text of a document": "decode texts get_text",
-        "tm.pack makes rows of it, and tm.load batches": "split shuffle batch select map train_test_split",
-    }
 
     def __init__(
         self,
@@ -129,6 +122,9 @@ class Store(Identified):
         ends = self._ends_of(shard)
         start = int(ends[local - 1]) if local else 0
         return self._ids_of(shard)[start : int(ends[local])]
+
+    def __array__(self, *_: Any, **options: Any) -> Never:
+        raise TypeError(f"documents have different lengths{answer('Store', '__array__')}")
 
     def text(self, index: int | np.integer) -> str:
         """The text of a document, decoded with the store's own tokenizer, without the bos and eos around it."""
@@ -350,7 +346,9 @@ class Store(Identified):
         try:
             number = operator.index(index)
         except TypeError:
-            raise TypeError(f"documents are numbered: {shown(index)} is not a whole number or a slice") from None
+            raise TypeError(
+                f"documents are numbered: {shown(index)} is not a whole number or a slice{answer_at(Store, index)}"
+            ) from None
         number += count if number < 0 else 0
         if not 0 <= number < count:
             raise IndexError(f"document {index} of a store with {some(count, 'document')}")
@@ -484,7 +482,8 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
         len(store), store.num_tokens, store[0], store.locate(0)
     """
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}")
+        hint = answer("given", type(path).__name__)
+        raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}{hint}")
     folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(os.path.expanduser(path))
     manifest = read_manifest(folder, is_asked_for=True)
     name = mirrored_url(folder) or folder
