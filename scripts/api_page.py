@@ -53,7 +53,7 @@ KEPT = {
     "Loader": ("load", "global_batch_size rank world_size seed shuffle epochs drop_last prefetch"),
     "Source": (
         "read",
-        "format text_field template separator separator_newlines split config revision streaming on_error",
+        "format text_field template delimiter separator separator_newlines split config revision streaming on_error",
     ),
 }
 

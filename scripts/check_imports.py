@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "split_names": {"errors"},
     "user_cache": {"callers", "io"},
     "formatting": {"errors"},
-    "habits": {"errors"},
+    "habits": {"errors", "synonyms"},
     "hub_errors": set(),
     "known_datasets": set(),
     "log_records": {"events"},

@@ -1,5 +1,5 @@
 """Writes docs/options.md, the reference of every option, from the declarations in tokenmill.options; and the tables of
-docs/coming.md, what words of other tools mean here, from tokenmill.synonyms.
+docs/coming.md, what words of other tools mean here, from tokenmill/data/words.toml.
 
 python scripts/option_page.py            # rewrite the pages; a test fails while they are out of date
 """
@@ -92,13 +92,13 @@ def words_page() -> str:
 
 def _word_tables() -> list[str]:
     from tokenmill.option_calls import in_verbs
-    from tokenmill.synonyms import COMMANDS, VALUES, WORDS
+    from tokenmill.synonyms import table
 
     def option(name: str) -> str:
         return re.sub(r"^\w+|tm\.\w+", r"`\g<0>`", in_verbs(name))
 
     lines = ["| option | here |", "|---|---|"]
-    for meaning, words, *places in WORDS:
+    for meaning, words, *places in table("options"):
         here = re.sub(r"\{(\w+)\}", lambda name: option(name[1]), meaning)
         if meaning.startswith("source|"):
             here = "the input, as the first argument without a name; in a recipe `sources`"
@@ -109,9 +109,11 @@ def _word_tables() -> list[str]:
         where = f" ({', '.join(PLACES.get(place, f'`{place}`') for place in places[0].split())})" if places else ""
         lines.append(f"| {_typed(words)}{where} | {here} |")
     lines += ["", "| value | here |", "|---|---|"]
-    lines += [f"| {_typed(words)} | {_choice(meaning)} |" for meaning, words, *_ in VALUES]
+    lines += [f"| {_typed(words)} | {_choice(meaning)} |" for meaning, words, *_ in table("values")]
     lines += ["", "| command | here |", "|---|---|"]
-    return lines + [f"| {_typed(words)} | {_choice(meaning.rpartition('|')[2])} |" for meaning, words in COMMANDS]
+    return lines + [
+        f"| {_typed(words)} | {_choice(meaning.rpartition('|')[2])} |" for meaning, words in table("commands")
+    ]
 
 
 def _typed(words: str) -> str:

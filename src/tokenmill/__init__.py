@@ -116,14 +116,14 @@ def _public(name: str) -> Any:
 
 def _unknown(name: str) -> Exception:
     """With what to write instead; for `from tokenmill import name` an ImportError, since Python replaces the words of others."""
-    import sys
     from importlib.util import find_spec
 
     if name.startswith("_") or find_spec(f"tokenmill.{name}") is not None:  # not imported yet
         return AttributeError(f"module 'tokenmill' has no attribute {name!r}")
-    from tokenmill.habits import answer, nearest
+    from tokenmill.habits import answer
+    from tokenmill.synonyms import nearest
 
-    kind = ImportError if sys._getframe(2).f_code.co_name == "_handle_fromlist" else AttributeError
+    kind = ImportError if sys._getframe(3).f_code.co_name == "_handle_fromlist" else AttributeError
     return kind(f"module 'tokenmill' has no attribute {name!r}{answer('tm', name) or nearest(name, __all__)}")
 
 

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from tokenmill.errors import UnknownOptionError
 from tokenmill.option_types import Options, declared, with_given
@@ -127,7 +127,7 @@ def _by_keyword(args: tuple[Any, ...], signature: inspect.Signature) -> str:
     others = {name: each.annotation for name, each in signature.parameters.items() if name not in by_position}
     extra = args[len(by_position)]
     fitting = [
-        f"{name}={extra!r}" for name, hint in others.items() if isinstance(extra, str) and extra in get_args(hint)
+        f"{name}={extra!r}" for name, hint in others.items() if isinstance(extra, str) and repr(extra) in str(hint)
     ]
     rest = "; by keyword " + ", ".join(fitting or [f"{name}=" for name in list(others)[-4:]]) if others else ""
     return f"; by position it takes {', '.join(by_position)}{rest}"

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 from tokenmill.formatting import size_in_bytes
-from tokenmill.synonyms import VALUES, choice_remedy
+from tokenmill.synonyms import choice_remedy
 
 Schema = dict[str, Any]
 
@@ -189,7 +189,7 @@ class OneOf(Kind):
             return value
         if not isinstance(value, str) or value not in self.words:
             function = ", or a function" if self.functions else ""
-            near = choice_remedy(VALUES, value, self.words) if isinstance(value, str) else ""
+            near = choice_remedy("values", value, self.words) if isinstance(value, str) else ""
             raise Refused(f"is not one of {', '.join(self.words)}{function}{near}")
         return value
 

@@ -141,7 +141,16 @@ class RunOptions(Options):
         Help("text per shard", "32MB; 1MB for slow Python tokenizers", "SIZE"),
     ] = None
     workers: Annotated[
-        Annotated[int | str, Whole(0, 4096, or_text=r"(100|[1-9][0-9]?)%", such_as="a share of the cores: 80%")] | None,
+        Annotated[
+            int | str,
+            Whole(
+                0,
+                4096,
+                or_text=r"(100|[1-9][0-9]?)%",
+                such_as="a share of the cores such as 80%; leave it out for one per core",
+            ),
+        ]
+        | None,
         Help("worker processes, or a share such as 80%; 0 runs in this process", "one per physical core", "N"),
     ] = None
     memory: Annotated[

@@ -864,7 +864,6 @@ def test_bos_and_eos_by_command(tmp_path, jsonl, capsys):
         str(tmp_path / "tokenizer.json"),
         "--engine",
         "reference",
-        "-q",
     ]
     for i, (bos, eos, expected) in enumerate([("<s>", "2", [1, 4, 5, 2]), ("auto", "none", [1, 4, 5])]):
         out = tmp_path / f"out{i}"

@@ -61,24 +61,6 @@ def test_words_of_other_libraries(tokenizer, store, tokenizer_path):
         tokenizer.encode("a", add_special_tokens=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("convert_tokens_to_ids", "`added` has the ids"),
-        ("batch_decode", "decode takes ids, or a list of documents"),
-        ("encode_ordinary", "encode takes a text, or a list of texts"),
-        ("n_vocab", "it is vocab_size"),
-        ("eot_token", "it is eos_id"),
-        ("get_vocab", "its own library has it"),
-        ("nonsense", "has no attribute 'nonsense'$"),
-    ],
-)
-def test_what_it_lacks_is_answered(tokenizer, name, answer):
-    with pytest.raises(AttributeError, match=answer):
-        getattr(tokenizer, name)
-    assert not hasattr(tokenizer, name)
-
-
 def test_what_fails_inside_is_not_told_as_a_missing_attribute(tokenizer_path, monkeypatch):
     tokenizer = tm.load_tokenizer(tokenizer_path)
     monkeypatch.setattr(type(tokenizer), "special_ids", property(lambda self: None.inside))

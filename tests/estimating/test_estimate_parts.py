@@ -151,6 +151,7 @@ def test_the_first_use_of_a_tokenizer_is_announced(tmp_path, texts, tokenizer_pa
     monkeypatch.setattr(
         "tokenmill.encoding.selection.choosing.reference_rate", lambda definition: 100
     )  # bytes per second
+    monkeypatch.setattr("tokenmill.building.terminal.PROOF_SECONDS", 0.0)  # shorter ones are not worth a line
     (tmp_path / "a.txt").write_text("\n".join(texts[:10]))
     command = ["estimate", str(tmp_path / "a.txt"), "-t", str(tokenizer_path)]
     for times in (1, 0):

@@ -381,10 +381,10 @@ def test_what_was_left_out(corpus):
 
 def test_text_that_cannot_be_read_is_said(corpus, capsys):
     Path("data/bad.parquet").write_bytes(b"no table")
-    assert main(["export", "data", "-t", "bytes", "--format", "nanogpt", "-o", "out", "-q"]) == 4
+    assert main(["export", "data", "-t", "bytes", "--format", "nanogpt", "-o", "out"]) == 4
     said = capsys.readouterr()
     assert "left out    1 input file that could not be read\n" in said.out
-    assert said.err == "1 input file failed; run the command again to retry, or use the store as it is\n"
+    assert said.err.endswith("1 input file failed; run the command again to retry, or use the store as it is\n")
 
 
 def test_every_line_of_the_summary(corpus, capsys):

@@ -7,7 +7,6 @@ import copy
 import json
 import pickle
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,10 @@ import pytest
 import tokenmill as tm
 from tokenmill import user_cache
 from tokenmill.errors import UnknownOptionError
-from tokenmill.habits import HABITS
+from tokenmill.synonyms import table
 
 TEXTS = [" ".join(["the cat sat on the mat"] * (i % 7 + 1)) for i in range(60)]
-NAMED = [(of, text, name) for many, text, names in HABITS for of in many.split() for name in names.split()]
+NAMED = [(of, text, name) for many, text, names in table("names") for of in many.split() for name in names.split()]
 OBJECTS = ("Store", "View", "Source", "Loader", "Tokenizer", "Estimate", "Recipe")
 
 
@@ -88,9 +87,6 @@ def test_every_name_of_another_library_is_answered(world):
             with pytest.raises(AttributeError) as caught:
                 raise ValueError(f"{of}.{name} is there: {getattr(answers, name)}")
             assert str(caught.value).endswith(f": {words}"), (of, name)
-        if of != "tm":
-            with pytest.raises(AttributeError, match=re.escape(words)):
-                setattr(found[of], name, 1)
 
 
 def test_a_name_has_one_meaning():
@@ -104,9 +100,9 @@ def test_a_name_is_known_by_its_words(world, name):
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest(world):
-    with pytest.raises(AttributeError, match=r"'View' object has no attribute 'seqlen'\. Did you mean: 'seq_len'\?"):
+    with pytest.raises(AttributeError, match=r"'View' object has no attribute 'seqlen'; did you mean seq_len\?"):
         _ = world["view"].seqlen
-    with pytest.raises(AttributeError, match=r"Did you mean: 'import_tokens'\?"):
+    with pytest.raises(AttributeError, match="did you mean import_tokens"):
         _ = tm.import_token
     for folder in (Path(tm.__file__).parent / "__init__.py").parent.iterdir():
         if folder.is_dir() and (folder / "__init__.py").exists():
@@ -148,13 +144,11 @@ def test_copies_and_pickles(world):
         ("view['labels']", TypeError, "view.rows("),
         ("view[0, :10]", TypeError, "view[0]['input_ids'][:10]"),
         ("np.asarray(store)", TypeError, "np.concatenate(list(store))"),
-        ("next(iter(torch.utils.data.DataLoader(store, 4)))", TypeError, "tm.pack(store, 64), and tm.load"),
         ("store + store", TypeError, "tm.build"),
         ("view + view", TypeError, "tm.mix("),
-        ("tokenizer.encode('a', return_tensors='pt')", UnknownOptionError, "torch.from_numpy"),
-        ("tokenizer.decode([1], skip_special_tokens=True)", UnknownOptionError, "special_ids"),
+        ("tokenizer.encode('a', return_tensors='pt')", UnknownOptionError, "torch.tensor"),
         ("tokenizer.encode('a', xyzzy=1)", TypeError, "unexpected keyword argument 'xyzzy'"),
-        ("tm.export(store, 'out', 'nanogpt')", TypeError, "by position it takes data, path; by keyword format='nanogpt'"),
+        ("tm.export(store, 'out', 'nanogpt')", TypeError, "by position it takes data, out; by keyword format='nanogpt'"),
         ("tm.load('data/corpus.jsonl', 4, 'bytes', 32)", TypeError, "by keyword"),
         ("tm.mix([view, view], [0.7, 0.3])", TypeError, '{"web": (web, 0.7)'),
         ("tm.open('store', mode='r')", UnknownOptionError, "has no option 'mode'"),
@@ -184,14 +178,6 @@ def test_a_view_is_an_array_of_its_rows(world):
     found = np.asarray(view)
     assert (found == np.stack([row["input_ids"] for row in view])).all()
     assert np.array(view, dtype=np.uint16).dtype == np.uint16
-
-
-def test_documents_go_through_a_dataloader_that_can_collate_them(world):
-    for collate in (list, partial(sorted, key=len)):
-        batches = world["torch"].utils.data.DataLoader(world["store"], batch_size=1, collate_fn=collate)
-        assert [document.tolist() for batch in batches for document in batch] == [
-            ids.tolist() for ids in world["store"]
-        ]
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.dtype("uint16"), "uint16"])

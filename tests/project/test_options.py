@@ -62,7 +62,7 @@ def script(name: str):
 def wrong_values(kind: Kind) -> list[object]:
     """Values just outside what a kind takes."""
     if isinstance(kind, Whole):
-        if kind.shares:
+        if kind.or_text:
             return [kind.low - 1, kind.high + 1, True, "1", 1.5, "0%", "101%", "80 %"]
         return [kind.low - 1, kind.high + 1, True, "1", 1.5]
     if isinstance(kind, Number):

@@ -20,21 +20,21 @@ from tokenmill.option_types import declared
 ROOT = Path(__file__).parents[2]
 NAMES = {
     "Store": """
-        column columns complete document_at dtype failed fingerprint input_files lengths locate name num_shards num_tokens
+        close column columns complete document_at dtype failed fingerprint input_files lengths locate name num_shards num_tokens
         path quarantine source splits stream_ends text to_arrow tokenizer url verify
     """,
-    "View": "buckets documents fingerprint rows seq_len split stats store strategy",
+    "View": "buckets documents fingerprint rows seq_len shape split stats store strategy",
     "Loader": """
         batch batch_size data dataset drop_last epoch epochs fingerprint global_batch_size load_state_dict prefetch progress
-        rank seed seen shuffle state_dict step world_size
+        rank restart seed seen shuffle state_dict step world_size
     """,
     "Tokenizer": """
-        added bos_id decode decode_bytes describe dtype encode engine engine_version eos_id fingerprint name proof
-        reference_line special_ids special_tokens token_name vocab_size
+        added bos_id bos_token_id choose_engine decode decode_bytes describe dtype encode engine engine_version eos_id
+        eos_token_id fingerprint name pad_token_id proof reference_line special_ids special_tokens token_name vocab_size
     """,
     "Source": """
-        config files format ignored ignored_by_reason inputs num_bytes on_error revision separator separator_newlines split
-        streaming template text_field
+        config delimiter files format ignored ignored_by_reason inputs num_bytes on_error revision separator
+        separator_newlines split streaming template text_field
     """,
 }
 # Results whose type checkers see by overloads, and those that may be anything.

@@ -16,10 +16,10 @@ from tokenmill.errors import UsageError
 from tokenmill.option_calls import VERBS, in_verbs
 from tokenmill.option_types import declared
 from tokenmill.recipes.keys import SECTIONS, TOP, SourceKeys
-from tokenmill.synonyms import COMMANDS, VALUES, WORDS, nearest
+from tokenmill.synonyms import nearest, table
 
 ROOT = Path(__file__).parents[2]
-FUNCTIONS = {name: getattr(tm, name) for name in tm.__all__ if inspect.isfunction(getattr(tm, name))}
+FUNCTIONS = {name: getattr(tm, name) for name in (*tm.__all__, "open") if inspect.isfunction(getattr(tm, name))}
 PARSER = parser()  # making one takes longer than asking it
 LINES = {  # up to the word, for each command
     "build": ["build", "x", "-t", "bytes"],
@@ -31,7 +31,7 @@ LINES = {  # up to the word, for each command
     "verify": ["verify", "x"],
 }
 RECIPE = {"sources": {"web": {"path": "x"}}, "tokenizer": "bytes", "pack": {"seq_len": 8}}
-EVERY = [(meaning, word, places) for meaning, words, *places in WORDS for word in words.split()]
+EVERY = [(meaning, word, places) for meaning, words, *places in table("options") for word in words.split()]
 GENERAL = [(meaning, word) for meaning, word, places in EVERY if not places]
 
 
@@ -119,8 +119,8 @@ def test_every_synonym_is_answered_everywhere(word, capsys):
         ("num_workers", "did you mean workers?", "did you mean --workers?", "did you mean workers?"),
         ("output_dir", "did you mean out?", "did you mean --out?", "did you mean out?"),
         ("save_to", "did you mean out?", "did you mean --out?", "did you mean out?"),
-        ("dataset", "did you mean source?", "did you mean SOURCE, without a flag?", "did you mean sources?"),
-        ("input_dir", "did you mean source?", "did you mean SOURCE, without a flag?", "did you mean sources?"),
+        ("dataset", "did you mean source?", "did you mean source, by position?", "did you mean sources?"),
+        ("input_dir", "did you mean source?", "did you mean source, by position?", "did you mean sources?"),
         ("model_name", "did you mean tokenizer?", "did you mean --tokenizer?", "did you mean tokenizer?"),
         ("text_column", "did you mean text_field?", "did you mean --text-field?", "sources.NAME.text_field"),
         ("add_eos", "did you mean eos?", "did you mean --eos?", "did you mean eos?"),
@@ -154,7 +154,7 @@ def test_the_words_of_scripts(word, python, command, recipe, capsys):
         (lambda: python_says("open", "store"), "did you mean path?"),
         (lambda: python_says("open", "in_memory"), "stores are mapped"),
         (lambda: python_says("mix", "weights"), "give each view its weight: tm.mix("),
-        (lambda: python_says("export", "output_dir"), "did you mean path?"),
+        (lambda: python_says("export", "output_dir"), "did you mean out?"),
         (lambda: python_says("import_tokens", "output_dir"), "did you mean out?"),
         (lambda: python_says("load_tokenizer", "use_fast"), "did you mean engine?"),
         (lambda: recipe_says("sources", "dataset"), "did you mean path?"),
@@ -172,7 +172,7 @@ def test_the_table_names_what_there_is():
     """Every option in it is one somewhere, every command is a command, every value is one of some option."""
     options = {name for group in VERBS.values() for name in declared(group)} | {"tokenizer"}
     inputs = {"source", "sources", "store", "data", "inputs", "path", "verbose", "quiet", "pack", "context_length"}
-    for meaning, _, *places in WORDS:
+    for meaning, _, *places in table("options"):
         for name in options_in(meaning):
             assert name in options | inputs, meaning
             assert in_verbs(name) or name in inputs, meaning
@@ -185,10 +185,10 @@ def test_the_table_names_what_there_is():
         for word in getattr(each.kind, "words", ())
     }
     values |= {"auto"}
-    for meaning, _, *about in VALUES:
+    for meaning, _, *about in table("values"):
         assert set(about or meaning.split("|")) <= values, meaning
     commands = {*PARSER.commands, *(f"cache {name}" for name in PARSER.commands["cache"].commands)}
-    for meaning, _ in COMMANDS:
+    for meaning, _ in table("commands"):
         last = meaning.rpartition("|")[2]
         assert last in commands or len(last.split()) > 3, meaning
 
@@ -237,7 +237,7 @@ def test_a_slip_is_near(typed, name):
 
 
 @pytest.mark.parametrize(
-    ("meaning", "word"), [(meaning, word) for meaning, words in COMMANDS for word in words.split()]
+    ("meaning", "word"), [(meaning, word) for meaning, words in table("commands") for word in words.split()]
 )
 def test_commands_of_other_programs(meaning, word, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -248,7 +248,7 @@ def test_commands_of_other_programs(meaning, word, capsys):
     assert "did you mean" in line or len(meaning.split()) > 3
 
 
-@pytest.mark.parametrize(("meaning", "words", "about"), [(*row, "")[:3] for row in VALUES])
+@pytest.mark.parametrize(("meaning", "words", "about"), [(*row, "")[:3] for row in table("values")])
 def test_values_of_other_programs(meaning, words, about):
     """Wherever an option has one of the values, what is typed is answered with it."""
     kinds = [each.kind for group in VERBS.values() for each in declared(group).values() if hasattr(each.kind, "words")]

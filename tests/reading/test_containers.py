@@ -133,7 +133,7 @@ REFUSED = {
     "generator of paths": (lambda: (Path(name) for name in "ab"), WrongTypeError, r"pass tm.read\(\*paths\)"),
     "empty glob": (lambda: Path("data").glob("*.csv"), MissingInputError, "no file matches: the glob gave no path"),
     "old pandas": (OldFrame, WrongTypeError, r"too old to be read: pass pyarrow.Table.from_pandas\(frame\)"),
-    "open file": (lambda: io.StringIO("text"), WrongTypeError, "an open file is not read: pass its path"),
+    "open file": (lambda: io.StringIO("text"), WrongTypeError, "an open file is not read: pass the path"),
     "source": (lambda: (tm.read(TEXTS),), WrongTypeError, "takes paths and data, not a Source"),
 }
 ARCHIVES = {

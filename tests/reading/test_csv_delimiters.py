@@ -105,7 +105,7 @@ def test_standard_input_is_cut_between_rows(monkeypatch, capsys, options):
         buffer = io.BytesIO(written("\t") + b"".join(b"%d\ttext %d\n" % (i, i) for i in range(500)))
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    command = ["build", "-", "-t", "bytes", "--format", "csv", "-o", "store", "-q", "--eos", "none", "--shard-bytes"]
+    command = ["build", "-", "-t", "bytes", "--format", "csv", "-o", "store", "--eos", "none", "--shard-bytes"]
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert main([*command, "1KiB", *options]) == 0

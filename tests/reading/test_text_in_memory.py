@@ -251,7 +251,7 @@ def test_tuples_are_inputs_wherever_they_are(jsonl):
 
 
 def test_an_open_file_is_read_by_its_path(jsonl):
-    with open(jsonl(["a"])) as file, pytest.raises(tm.errors.UsageError, match=r"pass its path \(.*\.jsonl\)"):
+    with open(jsonl(["a"])) as file, pytest.raises(tm.errors.UsageError, match=r"pass the path \(.*\.jsonl\)"):
         tm.read(file)
     with pytest.raises(tm.errors.UsageError, match="'-' is standard input"):
         tm.read(sys.stdin)

@@ -117,7 +117,7 @@ def parser() -> CommandParser:
         prog="tokenmill",
         description="Turn raw text into a verified token store, once, at the speed of the fastest tokenizer engine.",
     )
-    top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (build, estimate, run, info, show, pack, verify, export, import_tokens, dash, cache, bench, demo):
         command.add(commands)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from tokenmill.formatting import printable
 from tokenmill.option_calls import in_verbs
-from tokenmill.synonyms import COMMANDS, choice_remedy, remedy
+from tokenmill.synonyms import choice_remedy, remedy
 
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
@@ -46,7 +46,8 @@ class CommandParser(argparse.ArgumentParser):
             setattr(found, many, [*getattr(found, many), *extra])
             return found, []
         if extra and not self.commands:
-            hint = f"; write --set {extra[0]}" if "=" in extra[0] and "--set" in self.flags else ""
+            flag = "--set" if "=" in extra[0] else "--doc" if extra[0].isdigit() else ""
+            hint = f"; write {flag} {extra[0]}" if flag in self.flags else ""
             self.error(f"unexpected argument {extra[0]!r}{hint}")
         return found, extra
 
@@ -68,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
             if not is_flag(word):
                 if self.commands:
                     if word not in self.commands:
-                        self.error(f"no command {word!r}{choice_remedy(COMMANDS, word, self.commands)}")
+                        self.error(f"no command {word!r}{self._no_command(word)}")
                     self.commands[word].top = self.top
                     return  # the rest is for that command
             elif not self._knows(word):
@@ -79,11 +80,16 @@ class CommandParser(argparse.ArgumentParser):
         name = word.partition("=")[0] if word.startswith("--") else word[:2]  # -tPATH is -t PATH
         return name in self.flags
 
+    def _no_command(self, word: str) -> str:
+        if word.endswith((".yaml", ".yml")):
+            return f"; tokenmill run {word} runs a recipe"
+        return choice_remedy("commands", word, self.commands)
+
     def _no_option(self, word: str, before: argparse.Action | None) -> str:
         if "." in word and "--set" in self.flags:
             return f"no option {word!r}; write --set {word.strip('-')}=VALUE"
         known = {flag[2:].replace("-", "_"): flag for flag in self.flags if flag.startswith("--")}
-        known |= {each.dest: f"{each.dest.upper()}, without a flag" for each in self._get_positional_actions()}
+        known |= {each.dest: f"{each.dest}, by position" for each in self._get_positional_actions()}
         near = remedy(word.partition("=")[0], self.prog.split()[-1], known, self._elsewhere)
         if not near and before is not None and before.nargs is None:
             near = f"; if it is the value of {before.option_strings[-1]}, write {before.option_strings[-1]}={word}"

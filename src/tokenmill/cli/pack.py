@@ -17,8 +17,8 @@ def add(commands: Any) -> None:
         "stats",
         _stats,
         help="show what rows for training cost: padding, tokens lost, documents split",
-        description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan. tokenmill pack"
-        " is the same command.",
+        description="Plan rows for training and show what they cost. No token is copied; tm.pack reuses the plan. The"
+        " same as tokenmill pack.",
     )
     command.add_argument("store", help="folder of the store, or its URL")
     add_options(command, PackOptions, only=["seq_len", "split"])

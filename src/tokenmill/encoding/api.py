@@ -98,7 +98,7 @@ class StoredTokenizer(Tokenizer):
         found: int | None = self._facts[f"{which}_id"]
         return found
 
-    def for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
+    def _for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
         return self.load()._for_corpus(text_bytes, processes)
 
     def load(self) -> Tokenizer:

@@ -108,7 +108,7 @@ class Tokenizer(Identified):
     @property
     def _known_engine(self) -> tuple[str, str, str]:
         """The engine, its version and the reason, if it is chosen, or can be at no cost from what is remembered."""
-        if "choice" in vars(self) or not (self._reference_traits.is_slow or self._needs_proof(sys.maxsize)):
+        if "_choice" in vars(self) or not (self._reference_traits.is_slow or self._needs_proof(sys.maxsize)):
             return self._choice.engine, self._choice.version, self._choice.why
         return self._wanted, "", ""
 

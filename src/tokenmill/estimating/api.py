@@ -54,7 +54,7 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
     with TemporaryDirectory(prefix="tokenmill-estimate-") as folder:
         spool = Spool(source, Path(folder), parse_size(options.sample, "sample"))
         saved = [segment.file for stream in source._streams for segment in spool.segments(stream)]
-        return _estimated(replace(source, files=(*source.files, *saved), streams=()), options)
+        return _estimated(replace(source, files=(*source.files, *saved), _streams=()), options)
 
 
 def _estimated(source: Source, options: EstimateArguments) -> Estimate:

@@ -108,7 +108,8 @@ def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterat
     elif glob.has_magic(item):
         yield from _matching(item, format, listing)
     else:
-        raise MissingInputError(f"no such file or folder: {item}{unknown_name(item)}")
+        remedy = "; is it a text? A list holds texts: [text]" if len(item.split()) > 4 else unknown_name(item)
+        raise MissingInputError(f"no such file or folder: {item}{remedy}")
 
 
 def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFile]:

@@ -247,7 +247,7 @@ def _streams(item: Any) -> Iterator[Stream]:
         yield Stream(STDIN, sys.stdin.buffer)
     elif callable(getattr(item, "read", None)):
         raise WrongTypeError(
-            f"an open file is not read: pass its path ({getattr(item, 'name', item)}); '-' is standard input"
+            f"an open file is not read: pass the path ({getattr(item, 'name', item)}), or [file.read()]; '-' is standard input"
         )
     elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__") or hasattr(item, "collect_schema"):
         yield Stream("<table>", item)
