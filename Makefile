@@ -76,7 +76,7 @@ pictures: $(BROWSER_STAMP) ## the pictures of the dashboard in docs/images
 
 stress: $(STAMP)          ## the slow tests: kills, crashing engines, memory, the benchmarks; eight processes at one cache, fifty times
 	$(BIN)/python -m pytest -n auto -m stress
-	TOKENMILL_ROUNDS=50 $(BIN)/python -m pytest tests/building/test_cache_processes.py
+	TEST_ROUNDS=50 $(BIN)/python -m pytest tests/building/test_cache_processes.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check src tests scripts examples benchmarks
@@ -112,7 +112,7 @@ conformance: $(STAMP) $(NEXT_STAMP) $(FORMAT_STAMP)  ## compare the engine with 
 	$(BIN)/python scripts/format_conformance.py .bench/formats
 
 soak: $(STAMP)            ## every fault of the file system; a hundred engines with a planted fault; two hundred tokenizers drawn at random; a million documents compared with the reference, continued where it was stopped
-	TOKENMILL_PLANTS=100 $(BIN)/python -m pytest -n auto -m stress tests/encoding/test_planted_engines.py
+	TEST_PLANTS=100 $(BIN)/python -m pytest -n auto -m stress tests/encoding/test_planted_engines.py
 	$(BIN)/python scripts/soak_faults.py
 	$(BIN)/python scripts/random_tokenizers.py
 	$(BIN)/python scripts/real_tokenizers.py $(REAL)

@@ -1,6 +1,6 @@
 """Many processes and one cache: one of them builds, the others wait; whoever is killed, the rest get the same store.
 
-TOKENMILL_ROUNDS says how many rounds of processes there are (4; `make stress` has 50).
+TEST_ROUNDS says how many rounds of processes there are (4; `make stress` has 50).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenmill.cli import main
 
 pytestmark = pytest.mark.usefixtures("alone")
 
-ROUNDS = int(os.environ.get("TOKENMILL_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("TEST_ROUNDS", "4"))
 MANY = ROUNDS > 4
 ASKING = 8 if MANY else 4  # processes
 DEATHS = (4 if MANY else 2) * ROUNDS

@@ -57,7 +57,7 @@ def cluster(tmp_path_factory):
     (site / "sitecustomize.py").write_text("\n".join(["import sys", *lines]))
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    patch.setenv("TOKENMILL_SURVIVOR", "1")
+    patch.setenv("TEST_SURVIVOR", "1")
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     for _ in range(2):
         cluster.add_node(wait=False, **NODE)

@@ -13,8 +13,8 @@ from tokenmill.encoding.engines.guarded import guards
 from tokenmill.encoding.selection.proof import prove
 
 COUNT = 100  # of a seed
-DRAWN = int(os.environ.get("TOKENMILL_PLANTS", "20"))  # of these, how many are proved
-SEED = int(os.environ.get("TOKENMILL_SEED", "0"))
+DRAWN = int(os.environ.get("TEST_PLANTS", "20"))  # of these, how many are proved
+SEED = int(os.environ.get("TEST_SEED", "0"))
 QUICK = [
     Plant("gpt2", "class", "class", "U+1C33 (Mn) is taken for a space", {"character": "\u1c33", "taken": "space"}, "\u1c33",
           example=["  \u1c33"]),

@@ -122,7 +122,7 @@ class Words(PreTrainedTokenizer):
 
     def _tokenize(self, text, **options):
         if "who" in text.split():
-            with open(os.environ["TOKENMILL_TEST_WHO"], "a") as file:
+            with open(os.environ["TEST_WHO"], "a") as file:
                 file.write(f"{os.getpid()}\\n")
         return text.split()
 
@@ -147,7 +147,7 @@ WORD_TEXTS = ["who imports the self", "def the return", "", "</s> who", "import 
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     """A slow tokenizer of a class that the user wrote, in a module that can be imported; its file; the log of who ran it."""
-    monkeypatch.setenv("TOKENMILL_TEST_WHO", str(tmp_path / "who"))
+    monkeypatch.setenv("TEST_WHO", str(tmp_path / "who"))
     monkeypatch.syspath_prepend(tmp_path / "own")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "tokenmill_test_words.py").write_text(WORDS)

@@ -21,9 +21,9 @@ from tokenmill.io import object_store
 
 SHARD = ("--shard-bytes", "100KB", "-t", "demo")
 pytestmark = pytest.mark.server
-KILLS = int(os.environ.get("TOKENMILL_KILLS", "20"))
-SERVER_KILLS = int(os.environ.get("TOKENMILL_SERVER_KILLS", "5"))  # each takes half a minute
-RACES = int(os.environ.get("TOKENMILL_RACES", "100"))
+KILLS = int(os.environ.get("TEST_KILLS", "20"))
+SERVER_KILLS = int(os.environ.get("TEST_SERVER_KILLS", "5"))  # each takes half a minute
+RACES = int(os.environ.get("TEST_RACES", "100"))
 
 
 @pytest.fixture(scope="module")

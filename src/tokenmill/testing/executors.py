@@ -43,7 +43,7 @@ CRASH_MARK = "this text crashes the engine"
 # Run by every Python process that is started while it is on PYTHONPATH; the test itself must survive.
 CRASHING = f"""
 import os, signal
-if os.environ.get("TOKENMILL_SURVIVOR") not in (None, str(os.getpid())):
+if os.environ.get("TEST_SURVIVOR") not in (None, str(os.getpid())):
     from tokenmill.encoding.encoder import Encoder
     encode = Encoder.encode
     def crash(self, values):
@@ -316,7 +316,7 @@ class ExecutorTests:
         (tmp_path / "corpus" / "crash.jsonl").write_text("\n".join(lines))
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text(CRASHING)
-        monkeypatch.setenv("TOKENMILL_SURVIVOR", str(os.getpid()))
+        monkeypatch.setenv("TEST_SURVIVOR", str(os.getpid()))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
         work, notes = plan_work(tmp_path / "corpus", tmp_path / "out"), Notes()
         assert self.run(work, notes) == {}
