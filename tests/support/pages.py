@@ -57,7 +57,7 @@ def run_commands(page: str, folder: Path) -> Ran:
     cache = {"TOKENMILL_CACHE": str(folder / "cache")}
     told = Ran()
     for block in blocks:
-        for line in block.splitlines():
+        for line in block.replace("\\\n", "").splitlines():
             program, *arguments = shlex.split(line, comments=True)
             assert program == "tokenmill"
             out, err = StringIO(), StringIO()
