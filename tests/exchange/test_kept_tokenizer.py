@@ -67,7 +67,7 @@ def test_from_a_folder(tmp_path, monkeypatch):
         check_transformers(folder)
         loaded = tm.load_tokenizer(folder)
         assert loaded.fingerprint == tm.load_tokenizer(source).fingerprint == store.tokenizer.fingerprint
-        assert loaded.encode("hello world").tolist() == [1, 2]
+        assert loaded.encode("hello world") == [1, 2]
 
 
 def test_the_identity_is_that_of_the_tokenizer_alone(tmp_path):

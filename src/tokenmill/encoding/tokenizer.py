@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.display import one_line, shown
 from tokenmill.documents import text_array
@@ -26,7 +25,6 @@ from tokenmill.formatting import first_names
 from tokenmill.habits import Identified
 from tokenmill.option_types import option_name
 
-TokenIds = npt.NDArray[np.unsignedinteger]
 Texts = list[str] | tuple[str, ...]
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eot|>", "<end_of_turn>", "<|end|>")  # eos of tokenizers for chats
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # what their base models end a document with
@@ -185,35 +183,35 @@ class Tokenizer(Identified):
         return sorted(self.added[name] for name in self._special_names if name not in self._produced_names)
 
     @overload
-    def __call__(self, text: str, *, add_special_tokens: Literal[False] = False) -> dict[str, TokenIds]: ...
+    def __call__(self, text: str, *, add_special_tokens: Literal[False] = False) -> dict[str, list[int]]: ...
 
     @overload
-    def __call__(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> dict[str, list[TokenIds]]: ...
+    def __call__(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> dict[str, list[list[int]]]: ...
 
     def __call__(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> dict[str, Any]:
         """{"input_ids": encode(text)}, which `datasets.map` and its scripts expect."""
         return {"input_ids": self.encode(text, add_special_tokens=add_special_tokens)}
 
     @overload
-    def encode(self, text: str, *, add_special_tokens: Literal[False] = False) -> TokenIds: ...
+    def encode(self, text: str, *, add_special_tokens: Literal[False] = False) -> list[int]: ...
 
     @overload
-    def encode(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> list[TokenIds]: ...
+    def encode(self, text: Texts, *, add_special_tokens: Literal[False] = False) -> list[list[int]]: ...
 
-    def encode(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> TokenIds | list[TokenIds]:
-        """The ids of one text, without eos and bos; of a list of texts, a list with the ids of each."""
+    def encode(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> list[int] | list[list[int]]:
+        """The ids of one text as a list, without eos and bos; of a list of texts, a list with the ids of each."""
         if add_special_tokens:
             raise UsageError(
                 "encode adds no special tokens: tm.build(..., eos=..., bos=...) puts them around documents"
             )
-        if isinstance(text, str):
-            return self._own_encoder.encode(text_array([text])).ids
-        for each in text if isinstance(text, list | tuple) else [text]:
+        texts = text if isinstance(text, list | tuple) else [text]
+        for each in texts:
             if not isinstance(each, str):
                 raise TypeError(f"encode takes a text or a list of texts, not {type(each).__name__} {shown(each)}")
-        tokens = self._own_encoder.encode(text_array(text))
-        ends = tokens.ends.tolist()
-        return [tokens.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        tokens = self._own_encoder.encode(text_array(texts))
+        ids, ends = tokens.ids.tolist(), tokens.ends.tolist()
+        found = [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return found[0] if isinstance(text, str) else found
 
     @overload
     def decode(
