@@ -62,6 +62,24 @@ def test_words_of_other_libraries(tokenizer, store, tokenizer_path):
         tokenizer.encode("a", add_special_tokens=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("convert_tokens_to_ids", "write tokenizer.added"),
+        ("batch_decode", r"write tokenizer.decode\(\[\[70"),
+        ("encode_batch", r"write tokenizer.encode\(\["),
+        ("n_vocab", "write tokenizer.vocab_size"),
+        ("eot_token", "write tokenizer.eos_id"),
+        ("get_vocab", "write {tokenizer.token_name"),
+        ("nonsense", "has no attribute 'nonsense'$"),
+    ],
+)
+def test_what_it_lacks_is_answered(tokenizer, name, answer):
+    with pytest.raises(AttributeError, match=answer):
+        getattr(tokenizer, name)
+    assert not hasattr(tokenizer, name)
+
+
 def test_what_fails_inside_is_not_told_as_a_missing_attribute(tokenizer_path, monkeypatch):
     tokenizer = tm.load_tokenizer(tokenizer_path)
     monkeypatch.setattr(type(tokenizer), "special_ids", property(lambda self: None.inside))
@@ -219,7 +237,8 @@ def test_properties_cost_nothing(tokenizer_path, tmp_path, monkeypatch):
     other = tm.load_tokenizer(tokenizer_path)  # what is remembered is known
     assert (other.engine, other.engine_version, proved) == ("gigatoken", tokenizer.engine_version, ["gigatoken"])
     assert tm.load_tokenizer(tokenizer_path, engine="reference").engine == "tokenizers"
-    assert tm.load_tokenizer(transformers.ByT5Tokenizer()).engine == "auto"
+    slow = tm.load_tokenizer(transformers.ByT5Tokenizer())
+    assert (slow.engine, slow.choose_engine(), slow.engine) == ("auto", "python", "python")
     kept = tm.build(
         iter(["a"]), tokenizer, tmp_path / "store", workers=0, engine="reference", progress="quiet"
     ).tokenizer

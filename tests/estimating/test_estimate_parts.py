@@ -147,6 +147,7 @@ def test_quantiles_of_texts_that_are_a_document_each(tmp_path, long_text, tokeni
 def test_the_first_use_of_a_tokenizer_is_announced(tmp_path, texts, tokenizer_path, monkeypatch, capsys):
     """As a build does."""
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tokenmill.building.terminal.PROOF_SECONDS", 0.0)
     monkeypatch.setattr("tokenmill.encoding.selection.suite.texts", lambda definition: suite_texts(definition, 200))
     monkeypatch.setattr(
         "tokenmill.encoding.selection.choosing.reference_rate", lambda definition: 100

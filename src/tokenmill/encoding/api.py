@@ -99,7 +99,7 @@ class StoredTokenizer(Tokenizer):
         return found
 
     def _for_corpus(self, text_bytes: int, processes: int | None = None) -> Tokenizer:
-        return self.load()._for_corpus(text_bytes, processes)
+        return self._loaded._for_corpus(text_bytes, processes)
 
     def load(self) -> Tokenizer:
         """The same as a plain Tokenizer, whose `eos_id` and `bos_id` are those that its files name."""
