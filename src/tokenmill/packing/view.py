@@ -140,9 +140,8 @@ class View(Identified):
             facts = self._plan.facts["stats"]
             return Stats(**{**facts, "lengths": [tuple(each) for each in facts["lengths"]]})
         tally = Tally()
-        stream_tally(
-            included_documents(self.store, self._layout, None, tally), self._layout, tally, self.store.num_tokens
-        )
+        included = included_documents(self.store, self._layout, None, tally)
+        stream_tally(included, self._layout, tally, self.store.num_tokens)
         return tally.stats(self.seq_len)
 
     @cached_property

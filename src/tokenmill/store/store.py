@@ -85,9 +85,7 @@ class Store(Identified):
         self._token_ends = list(accumulate(manifest.shard_tokens))  # of each shard, in the stream of all tokens
         self._token_starts = [0, *self._token_ends]
         self._mapping = Lock()
-        self._mapped: dict[str, dict[int, npt.NDArray[Any]]] = {
-            name: {} for name in self.columns
-        }  # by column and shard
+        self._mapped: dict[str, dict[int, Any]] = {name: {} for name in self.columns}  # arrays, by column and shard
         self._ids, self._ends = self._mapped[IDS], self._mapped[ENDS]
         self._first_touch: dict[str, FirstTouch] | None = None
         if first_touch:
@@ -144,16 +142,10 @@ class Store(Identified):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the manifest and no data: the copy maps the files itself."""
+        first_touch = self._first_touch is not None
         if self.url is not None:
-            return _unpickled, (
-                self.url,
-                self.path,
-                self._manifest,
-                mirror_limit(self.path),
-                self._first_touch is not None,
-            )
-        copy = partial(Store, first_touch=self._first_touch is not None, sources=self._sources_path)
-        return copy, (self.path, self._manifest)
+            return _unpickled, (self.url, self.path, self._manifest, mirror_limit(self.path), first_touch)
+        return partial(Store, first_touch=first_touch, sources=self._sources_path), (self.path, self._manifest)
 
     def __enter__(self) -> Store:
         return self
