@@ -468,7 +468,7 @@ def test_shards_are_not_removed_while_a_build_may_use_them(bucket, corpus, tmp_p
         build(tmp_path / "changed", url)
     assert len(said) == 1
     monkeypatch.setattr("tokenmill.building.cache.maintenance.ABANDONED_SECONDS", 0.0)
-    with pytest.raises(LockedError, match="run it to its end first"):
+    with pytest.raises(LockedError, match="finish it first"):
         prune_bucket(url)  # what it was made from is still noted
     monkeypatch.setattr(StoreBucket, "push_shard", push)
     store = build(tmp_path / "changed", url)

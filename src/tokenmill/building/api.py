@@ -72,9 +72,7 @@ def build_store(source: Any, arguments: BuildArguments, *, allow_temporary: bool
     If the cache cannot be written, the store is built for this process only; without `allow_temporary` that is an error.
     """
     if arguments.out is not None and arguments.cache_dir is not None:
-        raise UsageError(
-            f"give -o (out=...) or {option_name('cache_dir')}, not both: a store is in a folder or in the cache"
-        )
+        raise UsageError(f"give -o (out=...) or {option_name('cache_dir')}, not both: a store is in one or the other")
     listener = listener_for(arguments.progress)
     if not arguments.dashboard:
         return _build_or_find(source, arguments, listener, allow_temporary=allow_temporary)

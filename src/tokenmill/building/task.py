@@ -68,9 +68,7 @@ class TaskOptions:
     reads_ahead: bool = False  # in a thread: for when there are more cores than tasks
     refuse_special_tokens: bool = False  # a document that holds a special token stops the build
     announce: Announce = lambda first, last: None
-    announce_piece: Callable[[int | None], None] | None = (
-        None  # called before a piece is read, and with None afterwards
-    )
+    announce_piece: Callable[[int | None], None] | None = None  # called before a piece is read, with None after it
     report: Callable[[TaskAdvanced], None] = lambda advanced: None
     offer: Callable[[Sample], None] | None = None
 

@@ -210,9 +210,7 @@ def _shard_in_full(event: events.ShardDone) -> str:
 def _worker_stuck(event: events.WorkerStuck) -> str:
     what = "has given no sign of life" if event.is_silent else "has made no progress"
     where = f" at {event.file}" if event.file else ""
-    then = (
-        "it is replaced, and its tasks go to other workers" if event.is_replaced else "it is replaced if this goes on"
-    )
+    then = "it is replaced, and its tasks go elsewhere" if event.is_replaced else "it is replaced if this goes on"
     return (
         f"worker {event.pid} {what} for {event.seconds:.0f} s{where}: a stopped process, a hung disk or engine? {then}"
     )

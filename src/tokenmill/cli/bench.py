@@ -31,9 +31,7 @@ def add(commands: Any) -> None:
         " code is 1 if any differ. Slow methods run on evenly chosen documents. Without arguments, the text is Python's own"
         " source files.",
     )
-    command.add_argument(
-        "source", nargs="*", help="as for tokenmill build, except standard input (Python's own source files)"
-    )
+    command.add_argument("source", nargs="*", help="as for build, except standard input (Python's own source files)")
     command.add_argument("-t", "--tokenizer", help="as for tokenmill build (demo)")
     add_groups(command, ReadOptions)
     command.add_argument("--num-docs", type=count, metavar="N", help="only the first N documents (all, up to 128 MB)")
@@ -42,9 +40,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="compare all documents with the reference, or as many as it encodes in 20 s",
     )
-    command.add_argument(
-        "--rounds", type=count, metavar="N", help="repetitions; the best of each counts (3; 1 with --validate)"
-    )
+    command.add_argument("--rounds", type=count, metavar="N", help="repeats; the best counts (3; 1 with --validate)")
     command.add_argument("--plot", type=Path, metavar="FILE", help="also draw a chart, as .svg or .png")
     add_json(command)
 
@@ -97,9 +93,7 @@ def _source(options: argparse.Namespace) -> Source:
     if "-" in options.source:
         raise UsageError("bench reads its text several times: give files, not standard input")
     if not options.source and given:
-        raise UsageError(
-            "options for reading need files: tokenmill bench FILES ...; without files, Python's own are read"
-        )
+        raise UsageError("options for reading need files: tokenmill bench FILES ...; else Python's own are read")
     return read(*options.source, **given) if options.source else read(*demo_globs(), format="text")
 
 

@@ -141,9 +141,7 @@ def load_definition(folder: Path, trusted_class: str | None = None) -> Definitio
         own = _read_own(path)
         named = own["python_class"]
         if named not in (None, trusted_class) and not str(named).startswith("transformers."):
-            raise TokenizerError(
-                f"{path} names the class {named}, which is not of transformers; pass the object itself"
-            )
+            raise TokenizerError(f"{path} names the class {named}, not of transformers; pass the object itself")
         files = {name: disk.read_bytes(folder / name) for name in own["files"]}
         beside = {name: disk.read_bytes(folder / name) for name in own.get("beside", ())}
         body = folder / (EFFECTIVE if "tokenizer.json" in beside else "tokenizer.json")

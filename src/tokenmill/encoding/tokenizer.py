@@ -201,9 +201,7 @@ class Tokenizer(Identified):
     def encode(self, text: str | Texts, *, add_special_tokens: Literal[False] = False) -> list[int] | list[list[int]]:
         """The ids of one text as a list, without eos and bos; of a list of texts, a list with the ids of each."""
         if add_special_tokens:
-            raise UsageError(
-                "encode adds no special tokens: tm.build(..., eos=..., bos=...) puts them around documents"
-            )
+            raise UsageError("encode adds no special tokens: tm.build(..., eos=..., bos=...) puts them around texts")
         texts = text if isinstance(text, list | tuple) else [text]
         for each in texts:
             if not isinstance(each, str):

@@ -54,9 +54,7 @@ def without_separator(files: Sequence[SourceFile], separator: str | None) -> Fin
     if len(files) == 1:
         what = f"{files[0].shown} has no {quoted(separator)}: it is read as one document"
     else:
-        what = (
-            f"{len(files):,} files, such as {files[0].shown}, have no {quoted(separator)}: each is read as one document"
-        )
+        what = f"{len(files):,} files, such as {files[0].shown}, have no {quoted(separator)}: each is one document"
     return Finding("one document", what, len(files), len(files), None, "Is the --separator spelled as in the text?")
 
 

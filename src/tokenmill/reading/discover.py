@@ -273,9 +273,7 @@ def _checked_format(path: str, format: str, *, prose: bool) -> tuple[str, str | 
             f"cannot tell the format of {path} from its name; pass {option_name('format')}: {', '.join(FORMATS)}"
         )
     if codec and not REGISTERED[chosen].codecs:
-        raise UsageError(
-            f"{path}: {chosen} files compress their content; decompress this one with the {codec} tool first"
-        )
+        raise UsageError(f"{path}: {chosen} files compress their content; decompress it with the {codec} tool first")
     return chosen, codec
 
 

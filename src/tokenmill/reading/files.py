@@ -159,9 +159,7 @@ class Source(ReadOptions, Answering):
         )
 
     def __len__(self) -> int:
-        raise TypeError(
-            "documents are counted when they are read: tm.estimate(source, tokenizer), or len() of the store"
-        )
+        raise TypeError("documents are counted when they are read: tm.estimate(source, tokenizer), or len(store)")
 
     def __iter__(self) -> Never:
         raise TypeError("a source has no texts before it is read: tm.build(source, tokenizer, max_documents=9).text(0)")

@@ -36,9 +36,7 @@ class DatasetFolder:
         self._listed = frozenset(self.listed or ())
         present = set(names)
         splits = self._descriptions.get(SPLITS, {}).get("splits", ())
-        self.missing = [
-            name for name in self.listed or () if name not in present
-        ]  # files that are listed but not there
+        self.missing = [name for name in self.listed or () if name not in present]  # files listed but not there
         self.missing += [os.path.join(split, STATE) for split in splits if split not in present]
 
     def reason(self, name: str) -> str | None:

@@ -204,9 +204,7 @@ def _flatten(inputs: Iterable[Any], template: str | None) -> Iterator[Any]:
     """A tuple is several inputs, and so is a list of paths; a list of anything else is data."""
     for item in inputs:
         if isinstance(item, (list, tuple)) and not item:
-            raise UsageError(
-                f"nothing to read: an empty {type(item).__name__} (glob.glob gives one if no file matches)"
-            )
+            raise UsageError(f"nothing to read: an empty {type(item).__name__} (glob.glob gives one if no file fits)")
         if isinstance(item, tuple):
             yield from _flatten(item, template)
         elif isinstance(item, list) and all(_is_path(each, template) for each in item):
@@ -265,9 +263,7 @@ def _streams(item: Any) -> Iterator[Stream]:
     elif isgeneratorfunction(item) or (isinstance(item, Iterable) and not isinstance(item, bytes)):
         yield Stream("<iterable>", item)
     else:
-        instead = (
-            "what it returns" if callable(item) else "paths, a table, a dataset or an iterable of strings or dicts"
-        )
+        instead = "what it returns" if callable(item) else "paths, a table, dataset or an iterable of strings or dicts"
         raise WrongTypeError(f"cannot read a {type(item).__name__}: pass {instead}")
 
 

@@ -168,9 +168,7 @@ class Recipe(Answering):
             options = {name: value for name, value in options.items() if name not in _SIZES}
         options |= overrides
         if all(options.get(name) is None for name in _SIZES):
-            raise UsageError(
-                f"{self.name}: load.batch_size or load.global_batch_size is missing: the number of rows in a batch"
-            )
+            raise UsageError(f"{self.name}: load.batch_size or load.global_batch_size is missing: the rows in a batch")
         return load(self.view(split), **options)
 
     @property

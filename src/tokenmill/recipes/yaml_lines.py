@@ -196,9 +196,7 @@ def _converted(node: Any, where: Any, known: dict[int, YamlValue], depth: int) -
     kind = node.tag.removeprefix(_TAG)
     wanted = _SCALARS if isinstance(node, yaml.ScalarNode) else {"seq", "map"}
     if kind not in wanted:
-        raise UsageError(
-            f"{here}: the tag {node.tag.replace(_TAG, '!!')} is not supported; a recipe holds plain values"
-        )
+        raise UsageError(f"{here}: the tag {node.tag.replace(_TAG, '!!')} is not supported; a recipe has plain values")
     if isinstance(node, yaml.MappingNode):
         value = YamlValue(_mapping(node, where, known, depth), here)
     elif isinstance(node, yaml.SequenceNode):
@@ -221,9 +219,7 @@ def _mapping(node: Any, where: Any, known: dict[int, YamlValue], depth: int) -> 
         if not isinstance(name, str) or not name:
             raise UsageError(f"{where(line)}: a key must be a word, not a list, a mapping or nothing")
         if name == "<<":
-            raise UsageError(
-                f"{where(line)}: << is not supported; write the keys out, or use an alias for the whole value"
-            )
+            raise UsageError(f"{where(line)}: << is not supported; write the keys out, or an alias for the whole value")
         if name in values:
             raise UsageError(f"{where(line)}: {name} is given twice, in line {lines[name]} too; leave one out")
         lines[name] = line

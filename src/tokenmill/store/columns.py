@@ -53,9 +53,7 @@ class ColumnSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise UsageError(
-                f"column name {self.name!r}: use lower-case letters, digits and _, beginning with a letter"
-            )
+            raise UsageError(f"column name {self.name!r}: use lower-case letters, digits and _, a letter first")
         if self.per not in ("token", "document"):
             raise UsageError(f"column {self.name}: per={self.per!r} is not 'token' or 'document'")
         if self.dtype not in DTYPES or (self.name == IDS and self.dtype not in ID_DTYPES):

@@ -29,9 +29,7 @@ def check_columns(shards: Path, receipt: Receipt, vocab_size: int) -> list[Damag
     ends = open_column(ends_path, np.dtype(np.int64), receipt["documents"])
     in_order = len(ends) == 0 or (ends[0] >= 0 and bool((ends[1:] >= ends[:-1]).all()))
     if not in_order or (int(ends[-1]) if len(ends) else 0) != receipt["tokens"]:
-        damages.append(
-            Damage(f"shards/{ends_path.name}", "the ends of documents do not add up to the tokens", shard_id)
-        )
+        damages.append(Damage(f"shards/{ends_path.name}", "ends of documents do not add up to the tokens", shard_id))
     ids = open_column(ids_path, np.dtype(receipt["columns"][IDS]["dtype"]), receipt["tokens"])
     if len(ids) and (largest := int(ids.max())) >= vocab_size:
         what = f"it has the id {largest}, but the vocabulary ends at {vocab_size - 1}"

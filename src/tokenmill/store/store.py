@@ -271,9 +271,7 @@ class Store(Identified):
             if local < piece["documents"]:
                 return Location(piece["file"], piece["row"] + row_of(local, piece.get("skips", ())))
             local -= piece["documents"]
-        raise CorruptError(
-            f"{self.path}: the receipt of shard {self._manifest.shard_ids[shard]} lacks document {index}"
-        )
+        raise CorruptError(f"{self.path}: receipt of shard {self._manifest.shard_ids[shard]} lacks document {index}")
 
     def quarantine(self) -> Iterator[dict[str, str | int]]:
         """Every quarantined document: file, row, reason and, where there is one, a detail. Reads all receipts."""

@@ -125,9 +125,7 @@ def prune_bucket(url: str, *, dry_run: bool = False) -> tuple[list[str], int]:
     run = history.run
     is_running = run is not None and run.end is None and time.time() - run.last < ABANDONED_SECONDS
     if is_running or any(name.startswith((f"{SEEN}/", "slices/")) for name in found):
-        raise LockedError(
-            f"a build of {url} runs or was interrupted, and may use these shards: run it to its end first"
-        )
+        raise LockedError(f"a build of {url} runs or was interrupted, and may use these shards: finish it first")
     keep = set(manifest.shard_ids)
     names = {name: shard_of_file(name[len("shards/") :]) for name in found if name.startswith("shards/")}
     shards = {name: shard for name, shard in names.items() if shard is not None and shard not in keep}

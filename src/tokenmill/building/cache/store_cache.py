@@ -96,9 +96,7 @@ def build_cached(request: BuildRequest, root: Path, listener: Listener, *, allow
         if store is not None:
             return report_up_to_date(store, listener)
         if not allow_temporary:
-            raise BuildError(
-                f"{error}; choose another cache with {option_name('cache_dir')}, or a folder with -o"
-            ) from error
+            raise BuildError(f"{error}; give another {option_name('cache_dir')}, or a folder with -o") from error
         return _build_temporary(request, error, listener)
 
 

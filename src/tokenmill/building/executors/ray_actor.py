@@ -18,14 +18,10 @@ from tokenmill.building.executors.worker_process import STDERR_BYTES, WorkerProc
 from tokenmill.building.machine import resident_bytes
 from tokenmill.io.object_store import is_url
 
-LEASE_SECONDS = (
-    30.0  # without a call of `receive`, the driver is gone or cannot be reached, and has given up this worker
-)
+LEASE_SECONDS = 30.0  # without a call of `receive`, the driver is gone or unreachable, and has given up this worker
 GATHER_SECONDS = 0.5  # that lines nobody waits for are kept, so that there are few calls
 URGENT = (b'{"ready"', b'{"free"', b'{"result"', b'{"fatal"')  # the supervisor does something at these
-SEEN_SECONDS = (
-    10.0  # for a file that was written elsewhere to show up: network file systems look at a folder now and then
-)
+SEEN_SECONDS = 10.0  # for a file written elsewhere to show up: network file systems look at a folder now and then
 KILL_SECONDS = 5.0
 
 

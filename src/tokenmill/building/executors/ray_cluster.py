@@ -39,9 +39,7 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise UsageError(
-            f"{option_name('backend', 'ray')} needs Ray ({error}): pip install 'tokenmill[ray]'"
-        ) from error
+        raise UsageError(f"{option_name('backend', 'ray')} needs Ray, {error}: pip install 'tokenmill[ray]'") from error
 
 
 def _knock(address: str | None) -> None:

@@ -259,9 +259,7 @@ def _with_rest(ranks: dict[bytes, int], where: str, raw: bytes, name: str) -> Ra
     except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(rest, dict) or rest.get("version", _VERSION) != _VERSION:
-        raise TokenizerError(
-            f"{where} is not a tiktoken.json of version {_VERSION}; a newer tokenmill may be able to read it"
-        )
+        raise TokenizerError(f"{where} is not a tiktoken.json of version {_VERSION}; a newer tokenmill may read it")
     pattern, special = rest.get("pattern"), rest.get("special_tokens")
     if not isinstance(pattern, str) or not isinstance(special, dict):
         raise TokenizerError(f"{where} needs 'pattern', a string, and 'special_tokens', an object of names and ids")
@@ -269,9 +267,7 @@ def _with_rest(ranks: dict[bytes, int], where: str, raw: bytes, name: str) -> Ra
         raise TokenizerError(f"{where}: an id in 'special_tokens' is not an integer")
     digest = rest.get("ranks_sha256")
     if digest is not None and digest != hashlib.sha256(_rank_lines(ranks)).hexdigest():
-        raise TokenizerError(
-            f"{where} was written for other ranks (the digest differs); one of the two files is damaged"
-        )
+        raise TokenizerError(f"{where} was written for other ranks (the digest differs); one of them is damaged")
     return Ranks(ranks, pattern, special, str(rest.get("name", name)))
 
 

@@ -22,9 +22,7 @@ from tokenmill.user_cache import cache_folder
 VERSION = 1  # of what is kept
 CLASSES = 2_000_000  # bytes for the classes of all characters and other small tables
 SHORT = 16  # bytes; shorter words are keys of their own
-PLAIN = frozenset(
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)  # what long words mostly consist of
+PLAIN = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # most of long words
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 

@@ -36,9 +36,7 @@ BREAK_AHEAD, LAST_WHITE = (
 )  # white space: a line break follows in the same run; no white space follows, and no border
 WORD_AHEAD, ONE_LETTER, TWO_LETTERS = 1, 2, 3  # punctuation: a word follows; it does, as `'s`; it does, as `'ll`
 UPPER_TO_END = 1  # upper case: so are all characters up to the end of the run of letters
-AFTER_APOSTROPHE = (
-    2  # letters, a flag: this may be the first or second letter after an apostrophe with ONE_LETTER, TWO_LETTERS
-)
+AFTER_APOSTROPHE = 2  # letters, a flag: the first or second letter after an apostrophe with ONE_LETTER, TWO_LETTERS
 
 # States: which pretoken is open after a character.
 BETWEEN = 0  # none: the next character starts one

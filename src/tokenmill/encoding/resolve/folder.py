@@ -113,9 +113,7 @@ def _load_with_transformers(name: str, folder: Path) -> TokenizerFiles:
     # If its vocabulary is missing, transformers creates a tokenizer with special tokens only.
     names = {file for what, file in loaded.vocab_files_names.items() if not what.startswith("tokenizer_")}
     if names and not any((folder / file).is_file() and (folder / file).stat().st_size for file in names):
-        raise TokenizerError(
-            f"{name} has no vocabulary: {type(loaded).__name__} needs {', '.join(sorted(names))} there"
-        )
+        raise TokenizerError(f"{name} has no vocabulary: {type(loaded).__name__} needs {', '.join(sorted(names))}")
     return from_transformers(loaded, name)
 
 
