@@ -108,10 +108,10 @@ def test_equal_stores_have_equal_data(small, tmp_path):
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("to_pandas", r"to_arrow\(\) is for pandas"),
+        ("to_pandas", r"write store.to_arrow\(\)"),
         ("to_list", r"\[ids.tolist\(\) for ids in store\]"),
-        ("num_rows", r"len\(store\) is its documents"),
-        ("train_test_split", "tm.pack makes rows of it"),
+        ("num_rows", r"write len\(store\)"),
+        ("train_test_split", r"write tm.pack\(store, 64\).split"),
         ("nonsense", "'Store' object has no attribute 'nonsense'$"),
     ],
 )

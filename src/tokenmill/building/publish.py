@@ -19,14 +19,7 @@ from tokenmill.encoding.tokenizer import Tokenizer, differs_around
 from tokenmill.errors import BuildError, InputError, StoreError
 from tokenmill.formatting import first_names, some
 from tokenmill.io import disk
-from tokenmill.io.atomic import (
-    TEMPORARY_SUFFIX,
-    canonical,
-    digest,
-    temporary_path,
-    write_atomically,
-    writing,
-)
+from tokenmill.io.atomic import TEMPORARY_SUFFIX, canonical, digest, temporary_path, write_atomically, writing
 from tokenmill.option_types import option_name
 from tokenmill.reading import Source
 from tokenmill.reading.pieces import texts_in_doubt, with_likely_cause

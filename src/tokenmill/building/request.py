@@ -11,7 +11,7 @@ from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
 from tokenmill.formatting import parse_size
-from tokenmill.option_types import given_of, values_of
+from tokenmill.option_types import Options, given_of, values_of
 from tokenmill.options import BuildArguments, BuildOptions, ReadOptions
 from tokenmill.reading import Source, check_fields, read
 from tokenmill.reading.hub_copies import with_copies_in
@@ -79,13 +79,19 @@ def _shard_size(request: BuildRequest, tokenizer: Tokenizer) -> int:
     return parse_size(request.shard_bytes or default, "shard_bytes")
 
 
-def request_for(source: Any, arguments: BuildArguments) -> BuildRequest:
-    """The request that the arguments of `tm.build` describe. Opens nothing, except to list the files of the source."""
+def source_for(source: Any, arguments: Options) -> Source:
+    """What `tm.read` makes of a source with the options for reading among the arguments; or the source that it has made."""
     reading = given_of(ReadOptions, arguments)
     if not isinstance(source, Source):
-        source = read(source, **reading)
-    elif reading:
+        return read(source, **reading)
+    if reading:
         raise UsageError(f"pass {', '.join(reading)} to tm.read, which made this source")
+    return source
+
+
+def request_for(source: Any, arguments: BuildArguments) -> BuildRequest:
+    """The request that the arguments of `tm.build` describe. Opens nothing, except to list the files of the source."""
+    source = source_for(source, arguments)
     if arguments.cache_dir is not None:
         source = with_copies_in(source, Path(arguments.cache_dir).absolute())
     return BuildRequest(source=source, tokenizer=arguments.tokenizer, **values_of(BuildOptions, arguments))

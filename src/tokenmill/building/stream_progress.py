@@ -69,9 +69,7 @@ class StreamProgress:
             path = self.plan.folder / FILE
             with writing(path):
                 self._lines = self._lines or CheckedLines(path)
-                self._lines.append(
-                    {"key": self.key, "number": self._number, "after": self._last, **_as_record(read)},
-                )
+                self._lines.append({"key": self.key, "number": self._number, "after": self._last, **_as_record(read)})
         self._number, self._last = self._number + 1, read.content
 
     def close(self) -> None:

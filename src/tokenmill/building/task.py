@@ -21,14 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.building.block_encoder import (
-    Announce,
-    BlockEncoder,
-    Documents,
-    EngineMemory,
-    Enough,
-    ShardOutput,
-)
+from tokenmill.building.block_encoder import Announce, BlockEncoder, Documents, EngineMemory, Enough, ShardOutput
 from tokenmill.building.document_sampler import DocumentSampler, Sample
 from tokenmill.building.long_document import LongDocuments
 from tokenmill.building.plan import Limit, Task, shard_name
@@ -209,13 +202,7 @@ class TaskRun:
     """
 
     def __init__(
-        self,
-        task: Task,
-        source: Source,
-        encoder: Encoder,
-        writer: ShardWriter,
-        options: TaskOptions,
-        clock: StageClock,
+        self, task: Task, source: Source, encoder: Encoder, writer: ShardWriter, options: TaskOptions, clock: StageClock
     ) -> None:
         self._task, self._source, self._writer, self._options = task, source, writer, options
         self.contents: list[str | None] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenmill.building.destination import without_own_files
 from tokenmill.building.reporting import announce_proof, listener_for
+from tokenmill.building.request import source_for
 from tokenmill.encoding.api import load_tokenizer
 from tokenmill.encoding.tokenizer import Tokenizer
 from tokenmill.errors import UsageError
@@ -27,9 +28,8 @@ from tokenmill.estimating.survey import Survey
 from tokenmill.estimating.totals import EncodedSample, Totals
 from tokenmill.formatting import parse_size
 from tokenmill.option_calls import takes
-from tokenmill.option_types import given_of
-from tokenmill.options import EstimateArguments, ReadOptions
-from tokenmill.reading import Source, check_fields, read, text_weight
+from tokenmill.options import EstimateArguments
+from tokenmill.reading import Source, check_fields, text_weight
 from tokenmill.reading.spool import Spool
 
 LEAST_SAMPLE = 64 << 10
@@ -48,9 +48,15 @@ def estimate(source: Any, options: EstimateArguments) -> Estimate:
         expected = tm.estimate("data/*.jsonl", "path/to/tokenizer.json")
         expected.tokens, expected.seconds, expected.disk_bytes
     """
-    source = without_own_files(_checked_source(source, given_of(ReadOptions, options)))
+    source = without_own_files(source_for(source, options))
     if not source._streams:
         return _estimated(source, options)
+    for stream in source._streams:
+        if not hasattr(stream.data, "__len__"):
+            raise UsageError(
+                f"{stream.name} can be read only once or has no length, and an estimate would use it up:"
+                " save it to a file, or build it"
+            )
     with TemporaryDirectory(prefix="tokenmill-estimate-") as folder:
         spool = Spool(source, Path(folder), parse_size(options.sample, "sample"))
         saved = [segment.file for stream in source._streams for segment in spool.segments(stream)]
@@ -75,19 +81,6 @@ def _estimated(source: Source, options: EstimateArguments) -> Estimate:
     with Survey(source, sample_bytes, seconds) as survey:
         encoded.add(survey)
         return _estimate(survey, encoded, loaded)
-
-
-def _checked_source(given: Any, reading: dict[str, Any]) -> Source:
-    if isinstance(given, Source) and reading:
-        raise UsageError(f"pass {', '.join(reading)} to tm.read(...), which made this source")
-    source = given if isinstance(given, Source) else read(given, **reading)
-    for stream in source._streams:
-        if not hasattr(stream.data, "__len__"):
-            raise UsageError(
-                f"{stream.name} can be read only once or has no length, and an estimate would use it up:"
-                " save it to a file, or build it"
-            )
-    return source
 
 
 def _estimate(survey: Survey, encoded: EncodedSample, tokenizer: Tokenizer) -> Estimate:

@@ -65,9 +65,8 @@ def files_below(repo: str, commit: str, folder: str, *, recursive: bool) -> list
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
-            entries = _api().list_repo_tree(
-                repo, folder or None, recursive=recursive, revision=commit, repo_type="dataset"
-            )
+            inside = {"recursive": recursive, "revision": commit, "repo_type": "dataset"}
+            entries = _api().list_repo_tree(repo, folder or None, **inside)
             return [_hub_file(entry) for entry in entries if hasattr(entry, "blob_id")]
         except EntryNotFoundError:
             return []
@@ -121,6 +120,13 @@ def is_offline() -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
+
+
+def not_cached(name: str) -> UnreachableError:
+    """The error for what is needed and may not be fetched."""
+    return UnreachableError(
+        f"{name} is not in the cache, and HF_HUB_OFFLINE forbids fetching it; unset it, or run once with a connection"
+    )
 
 
 def _api() -> Any:
@@ -192,11 +198,8 @@ def _get_range(
     """The bytes; or where the answer redirects to; or None if the address has expired. Redirects are not followed."""
     asked = f"bytes={start}-{'' if stop is None else stop - 1}"
     headers = {**headers, "Range": asked, "Accept-Encoding": "identity"}
-    with (
-        _utilities()
-        .get_session()
-        .stream("GET", address, headers=headers, follow_redirects=False, timeout=REQUEST_SECONDS) as response
-    ):
+    ask = _utilities().get_session().stream
+    with ask("GET", address, headers=headers, follow_redirects=False, timeout=REQUEST_SECONDS) as response:
         if expires and response.status_code in _EXPIRED:
             return None
         if response.is_redirect:
@@ -287,9 +290,7 @@ def _explained(error: BaseException, repo: str, at: str, path: str) -> Tokenmill
     error = _cause(error)
     name = f"{repo}@{at[:12] if len(at) == 40 else at}{f'/{path}' if path else ''}"
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return UnreachableError(
-            f"{name} is not in the cache, and HF_HUB_OFFLINE forbids fetching it; unset it, or run once with a connection"
-        )
+        return not_cached(name)
     if isinstance(error, errors.HfHubHTTPError):
         if isinstance(error, errors.EntryNotFoundError):
             return InputError(f"{name}: no such file on {hub_host()}")

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenmill.errors import InputError, MissingInputError, UnreachableError, UsageError
+from tokenmill.errors import InputError, MissingInputError, UsageError
 from tokenmill.formatting import first_names
 from tokenmill.io.atomic import digest
 from tokenmill.option_types import option_name
 from tokenmill.reading.globs import fixed_part, glob_expression
-from tokenmill.reading.hub_client import HubFile, commit_of, file_at, files_below, is_offline, read_range
+from tokenmill.reading.hub_client import HubFile, commit_of, file_at, files_below, is_offline, not_cached, read_range
 from tokenmill.reading.hub_names import MAIN, HubInput, Pin, pinned_path
 from tokenmill.split_names import files_by_split, matching_splits
 from tokenmill.user_cache import cache_folder, read_cached, write_cached
@@ -53,10 +53,7 @@ def pin(found: HubInput, choice: HubChoice, *, is_guess: bool) -> Pin:
     seen: dict[str, str] = (read_cached(path) or {}).get("revisions", {})
     if is_offline():
         if revision not in seen:
-            raise UnreachableError(
-                f"{found.repo}@{revision} is not in the cache, and HF_HUB_OFFLINE forbids fetching it; unset it, or run"
-                " once with a connection"
-            )
+            raise not_cached(f"{found.repo}@{revision}")
         return Pin(found.spelling, found.repo, revision, seen[revision])
     commit = commit_of(found.repo, revision, is_guess=is_guess)
     if not _COMMIT.fullmatch(commit):
@@ -197,9 +194,8 @@ class _Repository:
     def _header(self) -> str:
         try:
             file = file_at(self.name, self.commit, README)
-            text = (
-                read_range(pinned_path(self.name, self.commit, README), 0, min(file.size, MOST_README)) if file else b""
-            )
+            path = pinned_path(self.name, self.commit, README)
+            text = read_range(path, 0, min(file.size, MOST_README)) if file else b""
         except InputError:
             text = b""
         header = _HEADER.match(text.decode("utf-8", "replace").removeprefix("\ufeff"))
@@ -257,11 +253,7 @@ def _globs(paths: Any, folder: str) -> list[str]:
 
 
 def _of_config(
-    repo: _Repository,
-    configs: dict[str, _Config],
-    name: str | None,
-    split: str | None,
-    data: DataFiles,
+    repo: _Repository, configs: dict[str, _Config], name: str | None, split: str | None, data: DataFiles
 ) -> Iterator[HubFile]:
     """The files of a configuration, and of one of its splits."""
     name = name or _default_config(repo.name, configs)

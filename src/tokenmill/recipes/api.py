@@ -199,12 +199,8 @@ class Recipe(Answering):
         """The splits that the recipe names; none if folders name them."""
         if not self.config.split:
             return (TRAIN,)
-        return tuple(
-            sorted(
-                (name for name in self.config.split if name not in declared(SplitOptions)),
-                key=lambda name: name != TRAIN,
-            )
-        )
+        named = [name for name in self.config.split if name not in declared(SplitOptions)]
+        return tuple(sorted(named, key=lambda name: name != TRAIN))
 
     @cached_property
     def _parts(self) -> dict[str, dict[str, View]]:

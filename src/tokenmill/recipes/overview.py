@@ -91,11 +91,7 @@ def _split_facts(recipe: Recipe, split: str) -> Facts:
 
 def _times(recipe: Recipe, rows: dict[str, int]) -> dict[str, float]:
     """How often each row of a source comes in an epoch of all sources together."""
-    weights: dict[str, float] = {
-        name: recipe.config.sources[name]["weight"]
-        for name in rows
-        if recipe.config.sources[name].get("weight") is not None
-    }
+    weights = {name: weight for name in rows if (weight := recipe.config.sources[name].get("weight")) is not None}
     if len(rows) < 2 or len(weights) < len(rows):
         return dict.fromkeys(rows, 1.0)
     total, whole = sum(rows.values()), sum(weights.values())
@@ -134,9 +130,8 @@ def table(facts: Facts) -> str:
             notes.append(f"{name}: epochs per source, by weight: {often}")
         if each["batches"] is None:
             notes.append(f"{name}: {each['no_batches']}")
-    return "\n".join(
-        [*_columns(sources, left={0, 4}), "", *_columns(splits, left={0}), *(["", *notes] if notes else [])]
-    )
+    lines = [*_columns(sources, left={0, 4}), "", *_columns(splits, left={0})]
+    return "\n".join(lines + (["", *notes] if notes else []))
 
 
 def _columns(rows: list[list[str]], left: set[int]) -> list[str]:

@@ -63,8 +63,7 @@ class StoreBucket:
 
     def push_shard(self, receipt: Receipt, seen: bytes) -> None:
         """Write the columns of a shard, what it was made from, and then its receipt. Empties the columns here."""
-        shards = self.folder / "shards"
-        paths = [column_path(shards, receipt["id"], column.spec.name) for column in stored_columns(receipt)]
+        paths = self._columns(receipt)
         _at_once(lambda path: object_store.upload(join(self.url, "shards", path.name), path), paths)
         object_store.write(join(self.url, SEEN, f"{receipt['id']}.jsonl"), seen)
         object_store.write(join(self.url, "shards", f"{receipt['id']}.json"), sealed(receipt))
@@ -91,10 +90,8 @@ class StoreBucket:
 
     def _check_place(self, found: dict[str, Object]) -> None:
         """Raise UsageError for a place that has other objects than a store."""
-        own = (NAME, LOG, "seen.json", "listing.json")
-        if found and not any(
-            name in own or name.startswith(("shards/", f"{SEEN}/", f"{FILES}/", "slices/")) for name in found
-        ):
+        own, folders = (NAME, LOG, "seen.json", "listing.json"), ("shards/", f"{SEEN}/", f"{FILES}/", "slices/")
+        if found and not any(name in own or name.startswith(folders) for name in found):
             raise UsageError(
                 f"{self.url} is not a token store and has other objects in it ({first_names(sorted(found))}); choose a"
                 " place of its own for the store"
@@ -104,11 +101,10 @@ class StoreBucket:
         receipts = [name for name in found if _RECEIPT.fullmatch(name)]
         disk.make_folder(self.folder / "shards")
         _at_once(lambda name: self._fetch_if_there(name, self.folder / name), receipts)
+        sizes = {name: each.size for name, each in found.items()}
         for name in receipts:
             shard = name.removeprefix("shards/").removesuffix(".json")
-            self._empty_columns(
-                shard, lambda path: found[f"shards/{path.name}"].size if f"shards/{path.name}" in found else None
-            )
+            self._empty_columns(shard, lambda path: sizes.get(f"shards/{path.name}"))
 
     def pull_shard(self, shard_id: str) -> None:
         """Fetch the receipt of a shard that a worker elsewhere has written, unless it is here."""
@@ -122,18 +118,19 @@ class StoreBucket:
 
     def pull_columns(self, shard_ids: Iterable[str]) -> None:
         """Fetch the columns of shards, so that they can be copied from."""
-        shards = self.folder / "shards"
         for shard in shard_ids:
-            receipt = read_receipt(shards, shard)
-            for column in stored_columns(receipt) if receipt is not None else ():
-                path = column_path(shards, shard, column.spec.name)
+            for path in self._columns(read_receipt(self.folder / "shards", shard)):
                 object_store.download(join(self.url, "shards", path.name), path)
 
+    def _columns(self, receipt: Receipt | None) -> list[Path]:
+        """The files of the columns of a shard in the working folder; none without a receipt."""
+        if receipt is None:
+            return []
+        shards, columns = self.folder / "shards", stored_columns(receipt)
+        return [column_path(shards, receipt["id"], column.spec.name) for column in columns]
+
     def _empty_columns(self, shard: str, size_of: Callable[[Path], int | None]) -> None:
-        shards = self.folder / "shards"
-        receipt = read_receipt(shards, shard)
-        for column in stored_columns(receipt) if receipt is not None else ():
-            path = column_path(shards, shard, column.spec.name)
+        for path in self._columns(read_receipt(self.folder / "shards", shard)):
             if not path.exists() and (size := size_of(path)) is not None:
                 disk.make_hollow(path, size)
 

@@ -169,8 +169,10 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     tokenizer, source = facts["tokenizer"], facts["source"]
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in facts["quarantined_by_reason"].items())
     trial = ", ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in facts["trial"].items())
-    special = "ordinary text" if facts["options"].get("special_tokens") == "text" else "their ids"
+    encoded = "ordinary text" if facts["options"].get("special_tokens") == "text" else "their ids"
     hold = "holds" if facts["special_documents"] == 1 else "hold"
+    special = f"{some(facts['special_documents'], 'document')} {hold} special tokens, encoded as {encoded}"
+    engine = f"{tokenizer['engine']} {tokenizer['engine_version']}".strip()
     columns = ", ".join(f"{column['name']} ({column['dtype']} per {column['per']})" for column in facts["columns"])
     documents = f"{facts['documents_in']:,} in = {facts['documents']:,} out + {facts['quarantined']:,} quarantined"
     text = f"{facts['text_bytes']:,} bytes, {facts['bytes_per_token']} per token"
@@ -194,16 +196,8 @@ def info_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("ignored", in_words(source.get("ignored_by_reason", {}))),
         ("tokenizer", _tokenizer(facts)),
         ("", tokenizer.get("note", "")),
-        (
-            "special",
-            f"{some(facts['special_documents'], 'document')} {hold} special tokens, encoded as {special}"
-            if facts["special_documents"]
-            else "",
-        ),
-        (
-            "engine",
-            f"{tokenizer['engine']} {tokenizer['engine_version']}".strip() + f": {tokenizer['proof']}".rstrip(": "),
-        ),
+        ("special", special if facts["special_documents"] else ""),
+        ("engine", f"{engine}: {tokenizer['proof']}".rstrip(": ")),
         ("", _last_build(facts)),
         ("log", of_log if skipped else ""),
         ("fingerprint", facts["fingerprint"]),

@@ -14,13 +14,7 @@ from tokenmill.reading.codecs import local_path, open_input, open_raw, reading
 from tokenmill.reading.content_hash import Content
 from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
-from tokenmill.reading.formats.text_columns import (
-    TableFormat,
-    check_columns,
-    raw_row_in,
-    table_blocks,
-    text_columns,
-)
+from tokenmill.reading.formats.text_columns import TableFormat, check_columns, raw_row_in, table_blocks, text_columns
 
 FILE_MAGIC = b"ARROW1"
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"

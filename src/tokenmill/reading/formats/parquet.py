@@ -15,13 +15,7 @@ from tokenmill.reading.codecs import expect, local_path, open_input, open_raw, r
 from tokenmill.reading.content_hash import READ_BYTES, Content
 from tokenmill.reading.files import Piece, RawRow, Source, SourceFile
 from tokenmill.reading.formats.base import Entry, Format, Part, grouped
-from tokenmill.reading.formats.text_columns import (
-    TableFormat,
-    check_columns,
-    raw_row_in,
-    table_blocks,
-    text_columns,
-)
+from tokenmill.reading.formats.text_columns import TableFormat, check_columns, raw_row_in, table_blocks, text_columns
 
 BUFFER_BYTES = 1 << 20  # buffered reads keep a huge row group from being held as a whole
 
