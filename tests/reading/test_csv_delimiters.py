@@ -157,6 +157,12 @@ def test_a_delimiter_is_for_csv():
     with pytest.raises(UsageError, match=r"delimiter applies to csv, but .*a\.txt is read as text; pass --format csv"):
         tm.read("a.txt", delimiter=";")
     assert built("a.txt", delimiter=";", format="csv") == ["x"]
+    Path("a.jsonl").write_text('{"text": "x"}')
+    for inputs, options in ((("a.jsonl",), {}), (("a.txt",), {"separator": "|"}), (("-",), {"format": "jsonl"})):
+        with pytest.raises(
+            UsageError, match=r"delimiter applies to csv, but .* is read as (jsonl|text); pass --format csv"
+        ):
+            tm.read(*inputs, delimiter=";", **options)
 
 
 @given(st.text('ab,;\t|"\n', max_size=30), st.sampled_from(["a", "b", "text"]))

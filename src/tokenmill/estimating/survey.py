@@ -349,7 +349,7 @@ class Survey:
     def _is_separated(self, file: SourceFile) -> bool:
         """Whether a text has the given separator. Taken to be true of compressed files, until their heads were copied."""
         separator = self.source.separator
-        if not separator or not REGISTERED[file.format].separator or file.codec:
+        if not separator or REGISTERED[file.format].option != "separator" or file.codec:
             return True
         return has_separator(file, separator, SOUGHT_BYTES // len(self.source.files))
 

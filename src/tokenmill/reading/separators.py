@@ -62,7 +62,7 @@ def large_document(source: Source) -> OneDocument | None:
         file
         for file in source.files
         if text_weight(file) > LARGE
-        and (get_format(file.format).one_document(source) or (given and REGISTERED[file.format].separator))
+        and (get_format(file.format).one_document(source) or (given and REGISTERED[file.format].option == "separator"))
     ]
     large.sort(key=lambda file: (-text_weight(file), file.path))
     for file in large[:LOOKED_AT]:

@@ -19,7 +19,6 @@ from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
 from tokenmill.options import Format, ReadOptions
-from tokenmill.reading.cutting import FIELD_MARKS
 from tokenmill.reading.discover import Listing, files_of, looks_like_path
 from tokenmill.reading.files import STDIN, Ignored, Source, SourceFile, Stream, by_reason
 from tokenmill.reading.formats import REGISTERED, get_format
@@ -133,9 +132,7 @@ def _of_split(
 
 
 def _check(options: ReadOptions) -> None:
-    """Refuse options that exclude each other, and a template that cannot be used."""
-    if options.separator and options.format != "auto" and not REGISTERED[options.format].separator:
-        raise UsageError(f"separator applies to plain text, not to format={options.format!r}")
+    """Refuse a delimiter or a template that cannot be used."""
     if (mark := options.delimiter) is not None and (len(mark) > 1 or not mark.isascii() or mark in '\r\n"\0'):
         raise UsageError(f"delimiter={options.delimiter!r} is not one character that can be between fields")
     if options.template is not None:
@@ -161,12 +158,13 @@ def _with_known_field(options: ReadOptions, listing: Listing) -> ReadOptions:
 
 def _check_fit(options: ReadOptions, files: Sequence[SourceFile], streams: Sequence[Stream]) -> None:
     """Refuse options that do not fit what was found."""
-    for file in files if options.separator is not None or options.delimiter is not None else ():
-        name, kind = ("separator", "plain text") if options.separator is not None else ("delimiter", "csv")
-        if not (REGISTERED[file.format].separator if name == "separator" else file.format in FIELD_MARKS):
+    read_as = {file.format: file.path for file in files} or {options.format: "the input"}
+    for name, kind, fitting in (("separator", "plain text", "text"), ("delimiter", "csv", "csv")):
+        others = [each for each in read_as if each != "auto" and REGISTERED[each].option != name]
+        if others and getattr(options, name) is not None:
             raise UsageError(
-                f"{name} applies to {kind}, but {file.path} is read as {file.format};"
-                f" pass {option_name('format', kind.split()[-1])}"
+                f"{name} applies to {kind}, but {read_as[others[0]]} is read as {others[0]};"
+                f" pass {option_name('format', fitting)}"
             )
     chooses_field = options.text_field != declared(ReadOptions)["text_field"].default or options.template is not None
     if chooses_field and not streams:

@@ -291,9 +291,9 @@ def _tables_of_rows(data: Iterable[Any], source: Source, wanted: RowsWanted) -> 
 def _value(record: dict[str, Any], name: str, *, lenient: bool) -> Any:
     """The value of a field; with `lenient`, numbers as text."""
     value = dig(record, name)[1]
-    return (
-        (json.dumps(value) if isinstance(value, bool) else str(value)) if lenient and isinstance(value, Real) else value
-    )
+    if lenient and isinstance(value, Real):
+        return json.dumps(value) if isinstance(value, bool) else str(value)
+    return value
 
 
 def _needed(names: list[str], source: Source) -> list[str]:

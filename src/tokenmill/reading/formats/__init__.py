@@ -22,20 +22,20 @@ class Registration(NamedTuple):
     suffixes: tuple[str, ...]
     expansion: int = 1  # bytes of text per byte of an uncompressed file, about
     codecs: bool = True  # whether a whole file may be compressed with gzip, zstd, ...
-    separator: bool = False  # whether the separator option applies
+    option: str = ""  # the option that no other kind of file takes
     may_crash: bool = False  # whether a damaged file can crash the library that reads it: it is read in a child process
 
 
 REGISTERED = {
     entry.name: entry
     for entry in (
-        Registration("text", "text", (".txt", ".text"), separator=True),
+        Registration("text", "text", (".txt", ".text"), option="separator"),
         Registration("lines", "text", ()),
         Registration("jsonl", "jsonl", (".jsonl", ".ndjson", ".json")),
         Registration("parquet", "parquet", (".parquet", ".pq"), expansion=3, codecs=False, may_crash=True),
         Registration("arrow", "arrow", (".arrow", ".feather", ".ipc"), codecs=False, may_crash=True),
-        Registration("csv", "csv_tsv", (".csv",)),
-        Registration("tsv", "csv_tsv", (".tsv",)),
+        Registration("csv", "csv_tsv", (".csv",), option="delimiter"),
+        Registration("tsv", "csv_tsv", (".tsv",), option="delimiter"),
     )
 }
 COMPRESSED_EXPANSION = 3  # bytes of text per byte of a compressed file, about
