@@ -211,9 +211,7 @@ def test_a_class_of_the_users_own_in_workers(words, jsonl, tmp_path):
     assert str(os.getpid()) not in ran
     assert (plan.workers[:9], plan.engine[:7]) == ("2 workers", "python ")
     assert documents(store) == [[*words.encode(text, add_special_tokens=False), 1] for text in WORD_TEXTS]
-    with pytest.raises(
-        TokenizerError, match=r"tokenmill_test_words:Words, not of transformers; pass the object"
-    ):
+    with pytest.raises(TokenizerError, match=r"tokenmill_test_words:Words, not of transformers; pass the object"):
         tm.load_tokenizer(store.tokenizer.path)
     assert tm.load_tokenizer(words).decode(store[1]) == "def the return </s>"
 
