@@ -16,7 +16,7 @@ import pytest
 import tokenmill as tm
 from tokenmill.building.terminal import Terminal
 from tokenmill.cli import main
-from tokenmill.errors import MissingStoreError, UsageError
+from tokenmill.errors import MissingStoreError
 from tokenmill.events import EngineProof
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not complete")
@@ -290,11 +290,11 @@ def test_a_wrong_path_in_python(store, tmp_path):
     ):
         tm.pack(tmp_path / "stroe", 8)
     with pytest.raises(
-        MissingStoreError, match=r"\(no such folder\); stores near it: .*store; raw text needs a tokenizer$"
+        MissingStoreError, match=r"\(no such folder\); stores near it: .*store; text needs a tokenizer, such as -t gpt2"
     ):
         tm.load(tmp_path / "stroe", 2, seq_len=8)
     with pytest.raises(
-        UsageError, match=r"tokenizer is missing: '\*\.txt' is not a store, and raw text needs a tokenizer"
+        MissingStoreError, match=r"no token store at \*\.txt .*; text needs a tokenizer, such as -t gpt2"
     ):
         tm.load("*.txt", 2, seq_len=8)
 

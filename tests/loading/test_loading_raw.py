@@ -16,7 +16,7 @@ from packing_reference import numbered, spread, write_store
 from test_load import WIDTH, hashed, row_numbers, samples
 
 import tokenmill as tm
-from tokenmill.errors import CorruptError, MissingInputError, UsageError
+from tokenmill.errors import CorruptError, MissingInputError, MissingStoreError, UsageError
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -142,11 +142,14 @@ def test_where_nothing_can_be_kept_the_text_is_tokenized_for_the_run(corpus, cac
 def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
     folder = write_store(tmp_path / "store", spread(numbered([WIDTH] * 10)))
     for data, options, match in (
-        (corpus, {"seq_len": 32}, "tokenizer is missing"),
         (corpus, {"tokenizer": tokenizer_path}, "seq_len is missing"),
         (folder, {}, "seq_len is missing"),
         (tm.open(folder), {}, "seq_len is missing"),
-        (tm.open(folder), {"seq_len": 4, "tokenizer": tokenizer_path}, "tokenizer: a store has its own"),
+        (
+            tm.open(folder),
+            {"seq_len": 4, "tokenizer": tokenizer_path},
+            "is a store, which has its own tokenizer: leave",
+        ),
         (folder, {"seq_len": 0}, "seq_len=0"),
         (folder, {"seq_len": 4, "strategy": "best"}, "strategy='best'"),
         (
@@ -157,6 +160,8 @@ def test_what_raw_text_needs_is_asked_for(corpus, tokenizer_path, tmp_path):
     ):
         with pytest.raises(UsageError, match=match):
             tm.load(data, 2, **options)
+    with pytest.raises(MissingStoreError, match=r"no manifest\.json\).*; text needs a tokenizer, such as -t gpt2"):
+        tm.load(corpus, 2, seq_len=32)
     with pytest.raises(MissingInputError, match="nowhere"):
         tm.load(tmp_path / "nowhere", 2, seq_len=32, tokenizer=tokenizer_path)
 
@@ -186,7 +191,7 @@ def test_files_that_cannot_be_read_are_told_of(corpus, cache, tokenizer_path):
 
 def test_a_tokenizer_beside_the_path_of_a_store_is_refused(tokenizer_path, tmp_path):
     folder = write_store(tmp_path / "store", spread(numbered([WIDTH] * 10)))
-    with pytest.raises(UsageError, match="tokenizer: a store has its own"):
+    with pytest.raises(UsageError, match="store is a store, which has its own tokenizer: leave out -t"):
         tm.load(folder, 2, seq_len=4, tokenizer=tokenizer_path)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from glob import has_magic
-from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import MissingStoreError, UsageError
+from tokenmill.errors import UsageError
 from tokenmill.formatting import some
-from tokenmill.io.object_store import is_bucket_url
 from tokenmill.loading.loader import Loader, current_rank
 from tokenmill.loading.mixture import Mixture
 from tokenmill.loading.samples import MixtureSamples, ViewSamples
@@ -19,7 +15,7 @@ from tokenmill.option_calls import takes
 from tokenmill.option_types import given_of, whole_number
 from tokenmill.options import LayoutOptions, LoadArguments, LoadOptions, RowOptions
 from tokenmill.packing import View, pack
-from tokenmill.store.store import Store, open_store
+from tokenmill.store.store import Store, store_unless_text
 
 
 @takes(LoadArguments, "a view, a mixture, a store or its path; or raw text, as tm.read takes it")
@@ -43,10 +39,6 @@ def load(data: Any, options: LoadArguments) -> Loader:
         state = loader.state_dict()                      # JSON for a checkpoint; loader.load_state_dict(state) continues
     """
     rank, world_size = _world(options)
-    if options.batch_size is options.global_batch_size is None and isinstance(data, str | os.PathLike):
-        raise UsageError(
-            "batch_size is missing: tm.load makes batches. tm.open opens a store, tm.pack makes rows of it"
-        )
     size = _global_size(options, world_size)
     view = _configured(_view(data, options), options)
     samples = (
@@ -65,10 +57,8 @@ def _check_rows(rows: int, size: int, options: LoadOptions) -> None:
     endless = isinstance(options.epochs, str)
     rows *= 1 if isinstance(options.epochs, str) else options.epochs
     if size > rows and (endless or options.drop_last):
-        raise UsageError(
-            f"a global batch of {size:,} rows is larger than the data, {some(rows, 'row')}; make it smaller"
-            + ("" if endless else ", or give drop_last=False")
-        )
+        larger = f"a global batch of {size:,} rows is larger than the data, {some(rows, 'row')}"
+        raise UsageError(f"{larger}; make it smaller{'' if endless else ', or give drop_last=False'}")
 
 
 def _view(data: Any, options: LoadArguments) -> View | Mixture:
@@ -92,23 +82,8 @@ def _view(data: Any, options: LoadArguments) -> View | Mixture:
 
 def _store(data: Any, tokenizer: Any) -> Store:
     """The store that `data` is or names; raw text is built in the cache."""
-    if isinstance(data, str | os.PathLike):
-        is_in_bucket = is_bucket_url(os.fspath(data)) and tokenizer is None
-        if is_in_bucket or Path(os.path.expanduser(data), "manifest.json").exists():
-            data = open_store(data)
-    if isinstance(data, Store):
-        if tokenizer is not None:
-            raise UsageError("tokenizer: a store has its own; leave it out")
-        return data
-    if tokenizer is None:
-        if isinstance(data, str | os.PathLike) and not (
-            has_magic(str(data)) or os.path.exists(os.path.expanduser(data))
-        ):
-            try:
-                open_store(data)
-            except MissingStoreError as error:
-                raise MissingStoreError(f"{error}; raw text needs a tokenizer") from None
-        raise UsageError(f"tokenizer is missing: {data!r:.80} is not a store, and raw text needs a tokenizer")
+    if (store := store_unless_text(data, tokenizer)) is not None:
+        return store
     from tokenmill.building.api import build  # and with it readers and engines, which a built store does not need
 
     return build(data, tokenizer)  # warns of files that failed
@@ -143,8 +118,13 @@ def _global_size(options: LoadOptions, world_size: int) -> int:
     batch_size, size = options.batch_size, options.global_batch_size
     if batch_size is not None and size is None:
         return batch_size * world_size
-    if batch_size is not None or size is None:
-        raise UsageError("give batch_size, rows per rank, or global_batch_size, rows of all ranks; one of them")
+    if size is None:
+        raise UsageError(
+            "batch_size, rows per rank, or global_batch_size, rows of all ranks, is missing: tm.load makes batches;"
+            " tm.open opens a store, tm.pack makes rows of it"
+        )
+    if batch_size is not None:
+        raise UsageError("give batch_size, rows per rank, or global_batch_size, rows of all ranks; not both")
     if size % world_size:
         near = max(size // world_size, 1) * world_size
         raise UsageError(

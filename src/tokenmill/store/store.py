@@ -18,12 +18,12 @@ import numpy.typing as npt
 from tokenmill.callers import warn
 from tokenmill.display import html_table, one_line, shown
 from tokenmill.documents import BLANK, row_of
-from tokenmill.errors import CorruptError, StoreError, UsageError
+from tokenmill.errors import CorruptError, MissingStoreError, StoreError, UsageError
 from tokenmill.formatting import some
 from tokenmill.habits import Identified, answer, answer_at
 from tokenmill.io.atomic import naming_files
 from tokenmill.io.mirror import mirror_limit, mirrored_url, prefetch_later, touch
-from tokenmill.io.object_store import is_url
+from tokenmill.io.object_store import is_bucket_url, is_url
 from tokenmill.option_calls import suggests
 from tokenmill.split_names import TRAIN, files_by_split
 from tokenmill.store.bucket import open_mirror, remake_mirror
@@ -32,7 +32,7 @@ from tokenmill.store.columns import ENDS, IDS, ColumnSpec, column_path, open_col
 from tokenmill.store.first_touch import FirstTouch
 from tokenmill.store.integrity import verify_store
 from tokenmill.store.lease import USED, Lease, hold
-from tokenmill.store.manifest import Manifest, read_manifest
+from tokenmill.store.manifest import NAME, Manifest, read_manifest
 from tokenmill.store.shard import Damage, require_receipt
 from tokenmill.store.side_files import side_file
 from tokenmill.store.sources import SOURCES, Sources, read_sources
@@ -484,6 +484,25 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
     with naming_files():
         is_kept = is_url(path) or (folder / USED).exists()  # in the cache: it could be removed there
         return Store(folder, manifest, lease=hold(folder) if is_kept else None)
+
+
+def store_unless_text(data: Any, tokenizer: Any) -> Store | None:
+    """The store that `data` is or names; None for text, which comes with a tokenizer."""
+    path = os.path.expanduser(data) if isinstance(data, str | os.PathLike) else None
+    if tokenizer is not None:
+        if isinstance(data, Store) or (path is not None and Path(path, NAME).exists()):
+            whose = path or data.name
+            raise UsageError(f"{whose} is a store, which has its own tokenizer: leave out -t (tokenizer=...)")
+        return None
+    if isinstance(data, Store):
+        return data
+    what = f"{shown(data)} is not a store"
+    try:
+        if path is not None and (is_bucket_url(path) or not is_url(path)):
+            return open_store(path)
+    except MissingStoreError as error:
+        what = str(error)
+    raise MissingStoreError(f"{what}; text needs a tokenizer, such as -t gpt2 (tokenizer='gpt2')")
 
 
 if not TYPE_CHECKING:  # a decorated function has no type before this module is analysed, which __init__ needs
