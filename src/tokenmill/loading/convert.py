@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from tokenmill.errors import UsageError
@@ -52,11 +52,6 @@ def _unchanged(arrays: Arrays) -> Arrays:
 
 
 def _tensors(arrays: Arrays, *, device: Any, pin_memory: bool) -> Arrays:
-    return _tensor_maker()(arrays, device=device, pin_memory=pin_memory)
-
-
-@cache
-def _tensor_maker() -> Callable[..., Arrays]:
     from tokenmill.loading.torch import tensors  # imports torch, for the first batch
 
-    return tensors
+    return tensors(arrays, device=device, pin_memory=pin_memory)

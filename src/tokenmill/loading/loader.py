@@ -234,6 +234,10 @@ class Loader(Answering):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state at the next `for`, on any number of ranks. The data, the seed and the shuffling must be the
         same. Discard an iterator that is in use: it would continue from its own position."""
+        self._go_to(self._samples_in(state))
+
+    def _samples_in(self, state: Any) -> int:
+        """The samples seen in a state. Raises MismatchError for a state of another run."""
         if not isinstance(state, dict) or type(state.get("version")) is not int or state["version"] != VERSION:
             version = state.get("version") if isinstance(state, dict) else type(state).__name__
             raise MismatchError(f"the state has version {version!r}; this version of tokenmill reads version {VERSION}")
@@ -243,7 +247,7 @@ class Loader(Answering):
                 f"this state belongs to another run ({'; '.join(differences)}). Load the data it was saved with, or start a new"
                 " run without it"
             )
-        self._go_to(state["samples"])
+        return int(state["samples"])
 
     def _differences(self, state: dict[str, Any]) -> list[str]:
         """Why a state does not fit this loader."""

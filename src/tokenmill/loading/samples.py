@@ -18,9 +18,8 @@ from tokenmill.packing.rows import Arrays, PreparedRows
 if TYPE_CHECKING:
     import torch
 
-    Batch = dict[
-        str, torch.Tensor
-    ]  # what it is where torch is installed, but for the number max_seqlen beside cu_seqlens
+    # What it is where torch is installed, but for the number max_seqlen beside cu_seqlens.
+    Batch = dict[str, torch.Tensor]
 else:
     Batch = Arrays
 

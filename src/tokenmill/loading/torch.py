@@ -100,19 +100,18 @@ class BatchDataset(IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """Start the pass of this number at the next `for`. A pass is one epoch, or the loader's `epochs`."""
-        shared = self.loader._in_workers
-        self.loader._go_to(epoch * (self.loader._pass or len(self.loader._samples)))
-        self._place(shared, 0)
+        self._place(epoch * (self.loader._pass or len(self.loader._samples)), 0)
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.loader._state(), "given": self.given}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        shared = self.loader._in_workers
-        self.loader.load_state_dict({name: value for name, value in state.items() if name != "given"})
-        self._place(shared, int(state.get("given", 0)))
+        self._place(self.loader._samples_in(state), int(state.get("given", 0)))
 
-    def _place(self, shared: Any, given: int) -> None:
+    def _place(self, seen: int, given: int) -> None:
+        """Begin the next `for` at this sample, after some batches that this worker gave."""
         self.given, self.skip, self.began = given, given, None
-        if get_worker_info() is not None:
-            self.loader._in_workers, self.placed = shared, True
+        if get_worker_info() is None:
+            self.loader._go_to(seen)
+        else:  # the table of passes stays, which workers share
+            self.loader.seen, self.placed = seen, True
