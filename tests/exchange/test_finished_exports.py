@@ -278,6 +278,19 @@ def test_text_to_a_file(corpus, capsys):
     assert tm.export("data", "all", format="nanogpt", tokenizer="bytes").parts == ("train", "val")
 
 
+def test_several_texts_that_changed_are_exported_again(corpus):
+    """All of them, so that no document is as it was: their names say that the export is theirs."""
+    paths = [Path("data/train.jsonl"), Path("data/more.jsonl")]
+    for text in ("one", "other"):
+        for path in paths:
+            path.write_text(json.dumps({"text": text}))
+        done = tm.export(paths, "out", format="nanogpt", tokenizer="bytes")
+        assert done.splits == {"train": {"documents": 2, "tokens": 2 * len(text) + 2}}
+    tm.export(["a text"], "memory", format="nanogpt", tokenizer="bytes")
+    with pytest.raises(MismatchError, match="memory holds an export of another store"):
+        tm.export(["another"], "memory", format="nanogpt", tokenizer="bytes")
+
+
 def test_text_to_chunks(corpus):
     import torch
 
@@ -300,18 +313,23 @@ def test_the_export_is_not_among_its_text(corpus, out):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["data"], f"data is no store; to export text, give its tokenizer: {TOKENS}"),
-        (["data/*.jsonl"], f"data/*.jsonl is no store; to export text, give its tokenizer: {TOKENS}"),
-        (["data/train.jsonl"], f"is no store; to export text, give its tokenizer: {TOKENS}"),
-        (["data/train.jsonl", "data/more.jsonl"], f"is no store; to export text, give its tokenizer: {TOKENS}"),
-        (["nope"], "nope is no store: no such file or folder"),
+        (["data"], "no token store at data (it has no manifest.json); stores near it: "),
+        (["data"], f"; text needs a tokenizer, such as {TOKENS}"),
+        (["data/*.jsonl"], f"; text needs a tokenizer, such as {TOKENS}"),
+        (["data/train.jsonl"], f"; text needs a tokenizer, such as {TOKENS}"),
+        (["data/train.jsonl", "data/more.jsonl"], f"is not a store; text needs a tokenizer, such as {TOKENS}"),
+        (["nope"], "no token store at nope (no such folder)"),
+        (["stroe"], "stores near it: store"),
         (
             ["named"],
             "x.bin cannot be 2 files (train.bin, val.bin): give a folder, such as x, or --split all (split='all')",
         ),
         (["nope.jsonl", "-t", "bytes"], "nope.jsonl"),
-        (["store", "-t", "bytes"], "store is a store, which has its tokenizer: leave out -t (tokenizer=...)"),
-        (["store", "--text-field", "body"], "--text-field (text_field=...) is for text: give its tokenizer too"),
+        (["store", "-t", "bytes"], "store is a store, which has its own tokenizer: leave out -t (tokenizer=...)"),
+        (
+            ["store", "--text-field", "body"],
+            "--text-field (text_field=...) is for text: give its -t (tokenizer=...) too",
+        ),
         (
             ["-", "-t", "bytes"],
             "jsonl, lines, text or csv; how text is read is told to tokenmill build (tm.read) alone: build first",
@@ -350,7 +368,7 @@ def test_what_python_passes(corpus):
     with pytest.raises(UsageError, match=r"pass text_field to tm\.read"):
         tm.export(source, "c.bin", format="nanogpt", tokenizer="bytes", text_field="text")
     for data in (["one", "two"], source, None, 42):
-        with pytest.raises(MissingStoreError, match="is no store; to export text, give its tokenizer"):
+        with pytest.raises(MissingStoreError, match="is not a store; text needs a tokenizer"):
             tm.export(data, "c.bin", format="nanogpt")
     with pytest.raises(UsageError, match=r"a view has its rows already: .* tokenizer with text"):
         tm.export(tm.pack(tm.build(["one"], "bytes", "store"), 4), "rows", format="pt", tokenizer="bytes")
@@ -377,6 +395,14 @@ def test_what_was_left_out(corpus):
     assert padded.splits["train"] == {"rows": 27, "positions": 27 * 64, "tokens": store.num_tokens}
     assert padded.left_out == ()
     assert repr(padded) == f"Exported('padded', parquet, train: 27 rows, 1,728 positions, {store.num_tokens} tokens)"
+
+
+@pytest.mark.parametrize("format", ["pt", "parquet", "hf"])
+def test_the_metadata_counts_what_is_written(store, tmp_path, format):
+    tm.export(store, tmp_path / "out", format=format, **ROWS, rows_per_file=3, max_chunks=2)
+    receipt = json.loads((tmp_path / "out" / RECEIPT).read_text())["facts"]
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert receipt["splits"]["train"]["rows"] == metadata["splits"]["train"]["rows"] == 6
 
 
 def test_text_that_cannot_be_read_is_said(corpus, capsys):

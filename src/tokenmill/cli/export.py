@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from tokenmill.cli.build import failed_files
@@ -43,7 +44,7 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from tokenmill.exchange.api import Exported, export_files
+    from tokenmill.exchange.api import export_files
 
     source = list(options.source)
     out = options.out or (source.pop() if len(source) > 1 else None)
@@ -53,7 +54,6 @@ def _export(options: argparse.Namespace) -> int:
     arguments, data = with_given(ExportArguments, given), source[0] if len(source) == 1 else tuple(source)
     with ProgressLine(is_quiet=options.quiet) as line:
         done = export_files(data, arguments, line.show, "quiet" if options.quiet else None)
-    facts = {name: getattr(done, name) for name in Exported.__slots__}
     if options.json or not options.quiet:
-        print_result({**facts, "path": str(done.path)}, str(done), as_json=options.json)
+        print_result({**asdict(done), "path": str(done.path)}, str(done), as_json=options.json)
     return failed_files(done.failed) if options.tokenizer is not None else 0

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tokenmill.building.api import build
 from tokenmill.building.destination import without_own_files
 from tokenmill.display import one_line, shown
-from tokenmill.errors import MismatchError, MissingStoreError, UsageError
+from tokenmill.errors import MismatchError, UsageError
 from tokenmill.exchange.amount_done import Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Job, Part, flat_dtype
 from tokenmill.exchange.output import Output, OutputFile, refuse_others
@@ -33,12 +33,10 @@ from tokenmill.packing.splits import ByFiles, Split, chosen_splits, shares
 from tokenmill.packing.view import View
 from tokenmill.reading import Source, read
 from tokenmill.split_names import held_out
-from tokenmill.store.manifest import NAME as MANIFEST
-from tokenmill.store.store import Store, open_store
+from tokenmill.store.store import Store, store_unless_text
 
 WHOLE = "train"  # the name of a part that is of no split
 CALL_IT_VAL = ("nanogpt", "llmc", "mds", "litdata")  # formats whose tools give the split for validation this name
-A_TOKENIZER = "-t gpt2 (tokenizer='gpt2')"
 _PART = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
 FILES_OF_ROWS = ("rows_per_file", "max_chunks")
 PACKING = (*declared(LayoutOptions), *declared(RowOptions), "dtype")
@@ -107,7 +105,8 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     parts = _parts(data, arguments, format, progress)
     stores = [*{part.store.path: part.store for part in parts.values()}.values()]
     store = _one_tokenizer(stores)
-    job = Job(parts, arguments, store._manifest.tokenizer, is_one_file=bool(file))
+    options = replace(arguments, tokens_per_file=1 << 62) if file and not arguments.tokens_per_file else arguments
+    job = Job(parts, options, store._manifest.tokenizer)
     files, indexes = format.files(job)
     if file and len(files) > 1:
         several = f"{len(files)} files ({first_names(each.name for each in files)})"
@@ -115,7 +114,7 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
         choose = f", or {option_name('split', 'all')}" if is_named else ""
         raise UsageError(f"{out} cannot be {several}: give a folder, such as {out.with_suffix('')}{choose}")
     files, indexes = ([replace(files[0], name=file)], []) if file else ([*files, *_tokenizer_files(store)], indexes)
-    facts = {"format": format.name, **_facts(parts, store), "origins": _origins(stores, data, arguments)}
+    facts = {"format": format.name, **_facts(job, store), "origins": _origins(stores, arguments)}
     with naming_files(), Output(folder, report, file=file) as output:
         before = format.name if output.receipt is None else output.receipt["facts"].get("format")
         if before != format.name:
@@ -176,7 +175,8 @@ def _check_kinds(format: ExchangeFormat, data: Iterable[Any], arguments: ExportA
     """Raise UsageError for documents in a format of rows, for rows in one of documents, and for options of rows alone."""
     kinds = {"rows" if isinstance(each, View) or arguments.seq_len is not None else "documents" for each in data}
     if wrong := [kind for kind in kinds if kind not in format.takes]:
-        ways = {"documents": f"give {option_name('seq_len')}", "rows": "leave out seq_len, or export the store itself"}
+        packed_first = f"give {option_name('seq_len')}, or a view (tm.pack)"
+        ways = {"documents": packed_first, "rows": "leave out seq_len, or export the store itself"}
         raise UsageError(
             f"the format {format.name} holds {' or '.join(format.takes)}, not {wrong[0]}: {ways[wrong[0]]}"
         )
@@ -185,9 +185,7 @@ def _check_kinds(format: ExchangeFormat, data: Iterable[Any], arguments: ExportA
         if kinds == {"documents"} and given.get(name) is not None:
             raise UsageError(f"{option_name(name)} is for rows: give {option_name('seq_len')} too, or leave it out")
     if arguments.tokenizer is None and "text_field" in given:
-        raise UsageError(
-            f"{option_name('text_field')} is for text: give its tokenizer too, {A_TOKENIZER}, or leave it out"
-        )
+        raise UsageError(f"{option_name('text_field')} is for text: give its -t (tokenizer=...) too, or leave it out")
 
 
 def _parts(data: Any, arguments: ExportArguments, format: ExchangeFormat, progress: Any) -> dict[str, Part]:
@@ -212,18 +210,8 @@ def _loaded(data: Any, arguments: ExportArguments, progress: Any) -> Store | Vie
     """A view or a store as it is, the store at a path, or that of text, which is built into the cache."""
     if isinstance(data, View):
         return data
-    path = os.path.expanduser(data) if isinstance(data, str | os.PathLike) else None
-    if arguments.tokenizer is None:
-        if isinstance(data, Store):
-            return data
-        with suppress(MissingStoreError):
-            if path is not None:
-                return open_store(data)
-        is_there = path is None or is_url(path) or os.path.lexists(path) or glob.glob(path)
-        why = f"is no store{'' if is_there else ': no such file or folder'}"
-        raise MissingStoreError(f"{path or shown(data)} {why}; to export text, give its tokenizer: {A_TOKENIZER}")
-    if isinstance(data, Store) or (path is not None and Path(path, MANIFEST).is_file()):
-        raise UsageError(f"{path or data.name} is a store, which has its tokenizer: leave out -t (tokenizer=...)")
+    if (store := store_unless_text(data, arguments.tokenizer)) is not None:
+        return store
     if isinstance(data, Source) and "text_field" in given_of(ExportArguments, arguments):
         raise UsageError("pass text_field to tm.read, which made this source")
     try:
@@ -291,33 +279,33 @@ def _one_tokenizer(stores: list[Store]) -> Store:
     return stores[0]
 
 
-def _origins(stores: list[Store], data: Any, arguments: ExportArguments) -> list[str]:
+def _origins(stores: list[Store], arguments: ExportArguments) -> list[str]:
     """What data of one origin shares some of: where it is, or its text, what is in it, and shards, as they stay when it grows."""
-    texts = data.values() if isinstance(data, Mapping) else data if isinstance(data, tuple) else [data]
-    texts = texts if arguments.tokenizer is not None else []
-    places = [os.path.abspath(os.path.expanduser(each)) for each in texts if isinstance(each, str | os.PathLike)]
-    places += [mirrored_url(store.path) or os.path.realpath(store.path) for store in stores]
+    places = [mirrored_url(store.path) or os.path.realpath(store.path) for store in stores]
+    if arguments.tokenizer is not None:
+        texts = [name for store in stores for name in store._manifest.source["inputs"] if not name.startswith("<")]
+        places += [os.path.abspath(os.path.expanduser(name)) for name in texts]
     shards = [shard for store in stores for shard in sorted(store._manifest.shard_ids)[:16]]
     digests = [digest(place.encode())[:24] for place in places]
     return sorted({*digests, *(store.fingerprint for store in stores), *shards})
 
 
-def _facts(parts: dict[str, Part], store: Store) -> dict[str, Any]:
+def _facts(job: Job, store: Store) -> dict[str, Any]:
     """What the receipt says about the data: with all documents of a store, enough to import it as it was."""
     manifest = store._manifest
     facts: dict[str, Any] = {
         "splits": {
             name: {"documents": part.documents, "tokens": part.tokens}
             if isinstance(part, Selection)
-            else {"rows": len(part)}
-            for name, part in parts.items()
+            else {"rows": job.ends[part]}
+            for name, part in job.parts.items()
         },
         "tokenizer": manifest.tokenizer,
         "bos": manifest.options["bos"],
         "eos": manifest.options["eos"],
         "dtype": manifest.dtype,
     }
-    [*only] = parts.values()
+    only = list(job.parts.values())
     if len(only) == 1 and isinstance(only[0], Selection) and not only[0].splits:
         facts |= {"store": store.fingerprint, "shard_documents": manifest.shard_documents}
     return facts
@@ -327,8 +315,8 @@ def _tokenizer_files(store: Store) -> list[OutputFile]:
     """The files of the tokenizer, in the folder `tokenizer`."""
     folder = store.tokenizer.path
     names = [name for name in store._manifest.files if name.startswith("tokenizer/")] if folder.is_dir() else []
+    return [OutputFile(name, [store._manifest.files[name]], partial(_copy, store.path / name)) for name in names]
 
-    def copy(name: str) -> Callable[[Any], None]:
-        return lambda out: out.write(disk.read_bytes(store.path / name))
 
-    return [OutputFile(name, [store._manifest.files[name]], copy(name)) for name in names]
+def _copy(path: Path, out: BinaryIO) -> None:
+    out.write(disk.read_bytes(path))

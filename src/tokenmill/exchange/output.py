@@ -94,16 +94,15 @@ class Output:
     """The folder of an export, or one file in a folder. Use it as a context manager: it holds the lock."""
 
     def __init__(self, folder: Path, report: Report | None = None, *, file: str = "") -> None:
-        self.folder, self._report = folder, report
-        self._receipt, self._journal, self._lock_file = (_own(name, file) for name in (RECEIPT, JOURNAL, LOCK))
+        self.folder, self._file, self._report = folder, file, report
+        self._receipt, self._journal, self._lock_file = _own_names(file)
         self._lock = build_lock(folder, name=self._lock_file)
-        self._file = file
         self._is_stopping = False
 
     def __enter__(self) -> Output:
         refuse_others(self.folder, self._file)
         self._lock.__enter__()
-        self.receipt = _read(self.folder / self._receipt)
+        self.receipt = read_receipt(self.folder / self._file)
         said = [self.receipt["facts"]] if self.receipt is not None else read_lines(self.folder / self._journal)
         last = self.folder / (self._journal if self.receipt is None else self._receipt)
         self._finished_ns = last.stat().st_mtime_ns if last.exists() else 0
@@ -267,19 +266,17 @@ def _is_inside(name: str) -> bool:
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
-def _own(name: str, file: str) -> str:
-    """The name of a file of tokenmill's own in the folder of an export: with that of the file, if this is the export."""
-    return f".{file}{name}" if file else name
+def _own_names(file: str) -> tuple[str, str, str]:
+    """The names of the receipt, the journal and the lock of an export: a folder, or this file, whose name is in theirs."""
+    before = f".{file}" if file else ""
+    return before + RECEIPT, before + JOURNAL, before + LOCK
 
 
 def read_receipt(path: Path) -> dict[str, Any] | None:
     """The receipt of a finished export, a folder or a file; None if there is none, or none that can be read."""
-    return _read(path.with_name(_own(RECEIPT, path.name)) if path.is_file() else path / RECEIPT)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+    own = path.parent / _own_names(path.name)[0] if path.is_file() else path / RECEIPT
     try:
-        receipt = unsealed(disk.read_bytes(path), RECEIPT, VERSION)
+        receipt = unsealed(disk.read_bytes(own), RECEIPT, VERSION)
         if receipt is None:
             return None
         is_whole = isinstance(receipt["facts"], dict) and all(isinstance(name, str) for name in receipt["indexes"])
@@ -335,11 +332,11 @@ def refuse_others(folder: Path, file: str = "") -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file; an export is a folder: choose another path")
-    if file:
-        own = [name for name in (RECEIPT, JOURNAL) if (folder / _own(name, file)).exists()]
-        if os.path.lexists(folder / file) and not own:
-            raise UsageError(f"{folder / file} is there, and was not exported by this name: choose another one")
-        return
     names = {path.name for path in disk.matching(folder)}
-    if names - {LOCK} and not names & {RECEIPT, JOURNAL}:
+    receipt, journal, lock = _own_names(file)
+    if names & {receipt, journal}:
+        return
+    if file in names:
+        raise UsageError(f"{folder / file} is there, and was not exported by this name: choose another one")
+    if not file and names - {lock}:
         raise UsageError(f"{folder} is not empty, and not an export of tokenmill: choose another folder, or empty it")

@@ -26,7 +26,6 @@ from tokenmill.options import ExportOptions
 from tokenmill.packing.view import View
 from tokenmill.split_names import named_split
 
-ALL_TOKENS = 1 << 62
 Kind = Literal["documents", "rows"]
 Part = Selection | View
 
@@ -38,10 +37,8 @@ class Job:
     parts: dict[str, Part]
     options: ExportOptions
     tokenizer: dict[str, Any]  # what the manifest says about it
-    is_one_file: bool = False
-    ends: dict[Part, int] = field(
-        default_factory=dict
-    )  # the documents or rows in the files of a part, as `ranges` made them
+    # The documents or rows in the files of a part, as `ranges` made them.
+    ends: dict[Part, int] = field(default_factory=dict)
 
     def selections(self) -> dict[str, Selection]:
         """The parts of an export of documents."""
@@ -61,13 +58,14 @@ class Job:
 
     def ranges(self, part: Part, tokens: int) -> list[tuple[int, int]]:
         """The documents or rows of each file of a part. `tokens` is how many a file has unless the options say it."""
-        tokens = self.options.tokens_per_file or (ALL_TOKENS if self.is_one_file else tokens)
+        tokens = self.options.tokens_per_file or tokens
         ranges = file_ranges(part, tokens) if isinstance(part, Selection) else row_ranges(part, self.options, tokens)
         self.ends[part] = ranges[-1][1]
         return ranges
 
 
 Files = tuple[list[OutputFile], list[IndexFile]]
+Ranges = dict[str, tuple[int, int]]  # the documents or rows [first, stop) of each file of a part, by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,8 @@ class ExchangeFormat(ABC):
     keeps_borders: ClassVar[bool] = True  # of documents; else a reader finds them by eos
     pattern: ClassVar[str]  # of the files in a folder that hold ids
     suffix: ClassVar[str] = ""  # of a file that is an export by itself; empty if there always are several
-    reads: ClassVar[str]  # Python that reads the first file back, given {out}, {file}, {folder}, {prefix} and {dtype}
+    # Python that reads the first file back, given {out}, {file}, {folder}, {prefix} and {dtype}; if not overridden, ids alone.
+    reads: ClassVar[str] = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     @abstractmethod
     def files(self, job: Job) -> Files:
@@ -185,6 +184,16 @@ def narrowed(ids: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 def put(out: BinaryIO, values: npt.NDArray[Any]) -> None:
     """Write the bytes of an array."""
     out.write(np.ascontiguousarray(values).data)
+
+
+def offset_table(sizes: npt.NDArray[np.int64], between: int = 0) -> bytes:
+    """The number of some samples, where each begins and the last one ends: after this and so many bytes `between`."""
+    offsets = np.cumsum(np.concatenate((np.zeros(1, np.int64), sizes))) + 4 * (len(sizes) + 2) + between
+    if int(offsets[-1]) >= 1 << 32:
+        raise UsageError(
+            "files of this format hold at most 4 GB: give a smaller tokens_per_file, or build smaller shards"
+        )
+    return np.append(len(sizes), offsets).astype("<u4").tobytes()
 
 
 def flat_dtype(vocab_size: int) -> np.dtype[Any]:

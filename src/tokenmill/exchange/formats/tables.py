@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,40 +47,40 @@ class TableFormat(ExchangeFormat):
 
     takes = ("documents", "rows")
     compression = 1.0  # about how many bytes are written for one
+    file_name: ClassVar[str]  # of file {number} of {count} of {part}, which may have a {folder}
 
     @abstractmethod
-    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
-        """The name of file `number` of `count` of a part."""
+    def writer(self, out: BinaryIO, schema: pa.Schema) -> Any:
+        """What writes batches to a file."""
 
-    @abstractmethod
-    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None: ...
-
-    def indexes(self, part: str, names: list[str], schema: pa.Schema, key: Any, *, is_only: bool) -> list[IndexFile]:
+    def indexes(self, part: str, folder: str, names: list[str], schema: pa.Schema, key: Any) -> list[IndexFile]:
         """Further files of a part."""
         return []
 
     def files(self, job: Job) -> Files:
         data: list[OutputFile] = []
         indexes: list[IndexFile] = []
-        is_only = len(job.parts) == 1
-        facts: dict[str, Any] = {
+        for name, part in job.parts.items():
+            folder, ranges = job.folder(name), job.ranges(part, TOKENS_PER_FILE)
+            place = {"part": name, "folder": folder, "count": len(ranges)}
+            names = [self.file_name.format(number=number, **place) for number in range(len(ranges))]
+            for path, (first, stop) in zip(names, ranges, strict=True):
+                key, size = [self.name, *key_of(part, first, stop)], size_of(part, first, stop, np.dtype(np.int32))
+                write = partial(self._write, part, first, stop)
+                data.append(OutputFile(path, key, write, int(size * self.compression)))
+            indexes += self.indexes(name, folder, names, _schema(part), key_of(part, 0, ranges[-1][1]))
+        facts = {
             "tokenizer": job.tokenizer["name"],
             "vocab_size": job.vocab_size,
             "eos_id": job.tokenizer["eos_id"],
-            "splits": {name: _facts(part) for name, part in job.parts.items()},
+            "splits": {name: _facts(part, job.ends[part]) for name, part in job.parts.items()},
         }
-        for name, part in job.parts.items():
-            schema, ranges = _schema(part), job.ranges(part, TOKENS_PER_FILE)
-            names = [self.name_of(name, i, len(ranges), is_only=is_only) for i in range(len(ranges))]
-            for path, (first, stop) in zip(names, ranges, strict=True):
-                key, size = [self.name, *key_of(part, first, stop)], size_of(part, first, stop, np.dtype(np.int32))
-                data.append(OutputFile(path, key, self._writer(part, first, stop), int(size * self.compression)))
-            indexes += self.indexes(name, names, schema, key_of(part, 0, ranges[-1][1]), is_only=is_only)
-
         return data, [facts_file(METADATA, facts), *indexes]
 
-    def _writer(self, part: Part, first: int, stop: int) -> Callable[[BinaryIO], None]:
-        return lambda out: self.write(out, _schema(part), _batches(part, first, stop))
+    def _write(self, part: Part, first: int, stop: int, out: BinaryIO) -> None:
+        with self.writer(out, _schema(part)) as writer:
+            for batch in _batches(part, first, stop):
+                writer.write_batch(batch)
 
     @abstractmethod
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
@@ -99,14 +100,10 @@ class ParquetFiles(TableFormat):
     suffix = ".parquet"
     reads = "import pyarrow.parquet as pq; data = pq.read_table({file!r})"
     compression = 0.5
+    file_name = "data/{part}-{number:05d}-of-{count:05d}.parquet"
 
-    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
-        return f"data/{part}-{number:05d}-of-{count:05d}.parquet"
-
-    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=False) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+    def writer(self, out: BinaryIO, schema: pa.Schema) -> Any:
+        return pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=False)
 
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(path)
@@ -122,14 +119,10 @@ class ArrowFiles(TableFormat):
     pattern = "**/*.arrow"
     suffix = ".arrow"
     reads = "import pyarrow as pa; data = pa.ipc.open_file({file!r}).read_all()"
+    file_name = "{part}-{number:05d}-of-{count:05d}.arrow"
 
-    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
-        return f"{part}-{number:05d}-of-{count:05d}.arrow"
-
-    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        with pa.ipc.new_file(out, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+    def writer(self, out: BinaryIO, schema: pa.Schema) -> Any:
+        return pa.ipc.new_file(out, schema)
 
     def tables(self, path: Path) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as raw:  # a map would fill the memory with pages
@@ -147,18 +140,13 @@ class HuggingFaceDataset(ArrowFiles):
     name = "hf"
     suffix = ""
     reads = "from datasets import load_from_disk; data = load_from_disk({out!r})"
+    file_name = "{folder}data-{number:05d}-of-{count:05d}.arrow"
 
-    def name_of(self, part: str, number: int, count: int, *, is_only: bool) -> str:
-        return f"{'' if is_only else part + '/'}data-{number:05d}-of-{count:05d}.arrow"
-
-    def write(self, out: BinaryIO, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    def writer(self, out: BinaryIO, schema: pa.Schema) -> Any:
         features = {"info": {"features": _features(schema)}}
-        with pa.ipc.new_stream(out, schema.with_metadata({"huggingface": json.dumps(features)})) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+        return pa.ipc.new_stream(out, schema.with_metadata({"huggingface": json.dumps(features)}))
 
-    def indexes(self, part: str, names: list[str], schema: pa.Schema, key: Any, *, is_only: bool) -> list[IndexFile]:
-        folder = "" if is_only else f"{part}/"
+    def indexes(self, part: str, folder: str, names: list[str], schema: pa.Schema, key: Any) -> list[IndexFile]:
         info = {"citation": "", "description": "", "features": _features(schema), "homepage": "", "license": ""}
 
         def state(out: BinaryIO, written: Mapping[str, Written]) -> None:
@@ -202,10 +190,10 @@ class HuggingFaceDataset(ArrowFiles):
             raise InputError(f"{path} is not a dataset that save_to_disk has written: {error}") from error
 
 
-def _facts(part: Part) -> dict[str, Any]:
+def _facts(part: Part, count: int) -> dict[str, Any]:
     if isinstance(part, Selection):
         return {"documents": part.documents, "tokens": part.tokens}
-    return {"rows": len(part), "seq_len": part.seq_len, "strategy": part.strategy}
+    return {"rows": count, "seq_len": part.seq_len, "strategy": part.strategy}
 
 
 def _schema(part: Part) -> pa.Schema:
@@ -301,8 +289,5 @@ def _flat(column: pa.Array) -> Block:
 
 
 def _holds_numbers(kind: pa.DataType) -> bool:
-    return _is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any((pa.types.is_list(kind), pa.types.is_large_list(kind), pa.types.is_fixed_size_list(kind)))
+    is_list = any((pa.types.is_list(kind), pa.types.is_large_list(kind), pa.types.is_fixed_size_list(kind)))
+    return is_list and (pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type))
