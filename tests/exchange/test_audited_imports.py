@@ -357,7 +357,7 @@ def test_what_an_index_of_litdata_says(store, tmp_path):
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     index["chunks"][0]["chunk_size"] -= 1
     (tmp_path / "out" / "index.json").write_text(json.dumps(index))
-    with pytest.raises(InputError, match=r"300 items where index\.json says 299"):
+    with pytest.raises(InputError, match=r"300 samples where the index says 299"):
         tm.import_tokens(tmp_path / "out", tmp_path / "store", tokenizer="bytes", eos=EOS)
 
 

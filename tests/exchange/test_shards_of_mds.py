@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tokenmill as tm
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, UsageError
+from tokenmill.exchange.formats.base import offset_table
 from tokenmill.exchange.output import RECEIPT
 from tokenmill.testing.exchange import make_store, some_documents
 
@@ -215,3 +216,10 @@ def test_other_compressions(store, tmp_path, format, change, said):
     (tmp_path / "out" / "index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match=said):
         tm.import_tokens(tmp_path / "out", tmp_path / "again")
+
+
+def test_offsets_have_32_bits():
+    """Of what an export writes in front of samples of 3 and 4 bytes; larger ones are refused, and never written modulo 2**32."""
+    assert np.frombuffer(offset_table(np.array([3, 4]), 10), "<u4").tolist() == [2, 26, 29, 33]
+    with pytest.raises(UsageError, match="at most 4 GB: give a smaller tokens_per_file"):
+        offset_table(np.array([3, 1 << 32]))

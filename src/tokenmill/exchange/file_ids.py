@@ -102,6 +102,22 @@ class UnpackedBytes:
             raise InputError(f"{self._path}: {str(error)[:200]}") from error
 
 
+def offsets_in(path: Path, raw: FileIds | UnpackedBytes, said: Any) -> npt.NDArray[np.int64]:
+    """Where the samples of a file begin, and the last one ends. At the front of the file are their number and these offsets.
+
+    Raises InputError for a table that does not fit the file, or another number than the index has `said`.
+    """
+    size = len(raw)
+    count = int(raw[:4].view("<u4")[0]) if size >= 4 else -1
+    end = 4 + 4 * (count + 1)
+    offsets = raw[4:end].view("<u4").astype(np.int64) if count >= 0 and end <= size else np.empty(0, np.int64)
+    if not len(offsets) or int(offsets[0]) < end or int(offsets[-1]) != size or (np.diff(offsets) < 0).any():
+        raise InputError(f"{path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged")
+    if said not in (None, count):
+        raise InputError(f"{path}: {count} samples where the index says {said}; one of them is damaged")
+    return offsets
+
+
 class UnpackedIds:
     """The ids in a compressed file from some byte on, read front to back."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,16 +11,7 @@ import numpy as np
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import (
-    ExchangeFormat,
-    Files,
-    Found,
-    Job,
-    cut,
-    flat_dtype,
-    ids_file,
-    put,
-)
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, flat_dtype, ids_file, put
 from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
@@ -31,7 +23,6 @@ class DatatroveFormat(ExchangeFormat):
 
     name = "datatrove"
     pattern = "**/*.ds"
-    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)
@@ -42,8 +33,11 @@ class DatatroveFormat(ExchangeFormat):
                 ids = ids_file(path, self.name, part, dtype, first, stop)
                 data.append(ids)
                 about = f"{job.tokenizer['name']}|{dtype.itemsize}"
-                indexes.append(IndexFile(f"{path}.metadata", [*ids.key, about], _metadata(path, about, dtype)))
-                indexes.append(IndexFile(f"{path}.index", [*ids.key, "index"], _index(part, first, stop)))
+                metadata = partial(_write_metadata, path, about, dtype)
+                indexes.append(IndexFile(f"{path}.metadata", [*ids.key, about], metadata))
+                indexes.append(
+                    IndexFile(f"{path}.index", [*ids.key, "index"], partial(_write_index, part, first, stop))
+                )
         return data, indexes
 
     def read(self, path: Path, dtype: str | None) -> Found:
@@ -61,22 +55,16 @@ class DatatroveFormat(ExchangeFormat):
         return Found(kind, cut(ids, ends), has_borders=True)
 
 
-def _index(part: Selection, first: int, stop: int) -> Any:
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        at = 0
-        for lengths in part.lengths(first, stop):
-            put(out, (np.cumsum(lengths) + at).astype("<u8"))
-            at += int(lengths.sum())
-
-    return write
+def _write_index(part: Selection, first: int, stop: int, out: BinaryIO, written: Mapping[str, Written]) -> None:
+    at = 0
+    for lengths in part.lengths(first, stop):
+        put(out, (np.cumsum(lengths) + at).astype("<u8"))
+        at += int(lengths.sum())
 
 
-def _metadata(path: str, about: str, dtype: np.dtype[Any]) -> Any:
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        tokens = written[path].bytes // dtype.itemsize
-        out.write(f"{about}\n{tokens}\n{_short(tokens)}\n".encode())
-
-    return write
+def _write_metadata(path: str, about: str, dtype: np.dtype[Any], out: BinaryIO, written: Mapping[str, Written]) -> None:
+    tokens = written[path].bytes // dtype.itemsize
+    out.write(f"{about}\n{tokens}\n{_short(tokens)}\n".encode())
 
 
 def _short(tokens: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,16 +10,7 @@ import numpy as np
 
 from tokenmill.errors import InputError, UsageError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import (
-    ExchangeFormat,
-    Files,
-    Found,
-    Job,
-    flat_blocks,
-    put,
-    size_of,
-    write_ids,
-)
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, flat_blocks, put, size_of, write_ids
 from tokenmill.exchange.output import OutputFile
 from tokenmill.exchange.selection import Selection
 from tokenmill.option_types import option_name
@@ -45,7 +36,7 @@ class LlmcFormat(ExchangeFormat):
             for number, (first, stop) in enumerate(job.ranges(part, TOKENS_PER_FILE)):
                 key = [self.name, magic, part.key_of(first, stop)]
                 path, size = f"tokens_{name}_{number:06d}.bin", size_of(part, first, stop, np.dtype(KINDS[magic][1]))
-                files.append(OutputFile(path, key, _writer(part, first, stop, magic), size))
+                files.append(OutputFile(path, key, partial(_write, part, first, stop, magic), size))
         return files, []
 
     def recognizes(self, path: Path) -> bool:
@@ -63,22 +54,18 @@ class LlmcFormat(ExchangeFormat):
         return Found(np.dtype(kind), flat_blocks(FileIds(path, kind, HEADER * 4, count)), has_borders=False)
 
 
-def _writer(part: Selection, first: int, stop: int, magic: int) -> Callable[[BinaryIO], None]:
+def _write(part: Selection, first: int, stop: int, magic: int, out: BinaryIO) -> None:
     version, dtype = KINDS[magic]
-
-    def write(out: BinaryIO) -> None:
-        tokens = sum(int(lengths.sum()) for lengths in part.lengths(first, stop))
-        if tokens >= 1 << 31:
-            raise UsageError(
-                f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: give a folder,"
-                f" or build the store with smaller shards, {option_name('shard_bytes')}"
-            )
-        header = np.zeros(HEADER, "<i4")
-        header[:3] = magic, version, tokens
-        put(out, header)
-        write_ids(out, part, dtype, first, stop)
-
-    return write
+    tokens = sum(int(lengths.sum()) for lengths in part.lengths(first, stop))
+    if tokens >= 1 << 31:
+        raise UsageError(
+            f"{tokens:,} tokens do not fit into a file of llm.c, whose header counts them in 31 bits: give a folder,"
+            f" or build the store with smaller shards, {option_name('shard_bytes')}"
+        )
+    header = np.zeros(HEADER, "<i4")
+    header[:3] = magic, version, tokens
+    put(out, header)
+    write_ids(out, part, dtype, first, stop)
 
 
 def _header(path: Path) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,9 +19,11 @@ from tokenmill.exchange.formats.base import (
     Files,
     Found,
     Job,
+    Ranges,
     flat_dtype,
     index_folders,
     key_of,
+    offset_table,
     plain_name,
     put,
     size_of,
@@ -51,19 +53,19 @@ class MdsFormat(ExchangeFormat):
         dtype = flat_dtype(job.vocab_size)
         data, indexes = [], []
         for name, part in job.parts.items():
-            folder, ranges, key = job.folder(name), job.ranges(part, TOKENS_PER_FILE), partial(key_of, part)
+            folder, ranges = job.folder(name), job.ranges(part, TOKENS_PER_FILE)
             if isinstance(part, Selection):
                 facts = _facts({COLUMN: (f"ndarray:{dtype.name}", None)})
-                writer = _documents_writer(part, dtype, facts)
+                write = partial(_write_documents, part, dtype, facts)
             else:
                 facts = _facts(_columns(part))
-                writer = _rows_writer(part, facts)
-            names = [f"shard.{number:05d}.mds" for number in range(len(ranges))]
-            for path, (first, stop) in zip(names, ranges, strict=True):
-                size = size_of(part, first, stop, dtype)
-                data.append(OutputFile(folder + path, [self.name, facts, key(first, stop)], writer(first, stop), size))
-            whole = [self.name, facts, key(0, ranges[-1][1]), names]
-            indexes.append(IndexFile(folder + INDEX, whole, _index(folder, names, ranges, facts)))
+                write = partial(_write_rows, part, facts)
+            files = {f"shard.{number:05d}.mds": each for number, each in enumerate(ranges)}
+            for path, (first, stop) in files.items():
+                key, size = [self.name, facts, key_of(part, first, stop)], size_of(part, first, stop, dtype)
+                data.append(OutputFile(folder + path, key, partial(write, first, stop), size))
+            whole = [self.name, facts, key_of(part, 0, ranges[-1][1]), list(files)]
+            indexes.append(IndexFile(folder + INDEX, whole, partial(_write_index, folder, files, facts)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -137,25 +139,18 @@ def _facts(columns: dict[str, tuple[str, int | None]]) -> dict[str, Any]:
 def _head(sizes: npt.NDArray[np.int64], facts: dict[str, Any]) -> bytes:
     """What comes before the samples: their number, their offsets, and the columns."""
     config = json.dumps(facts, sort_keys=True).encode()
-    offsets = np.cumsum(np.concatenate((np.zeros(1, np.int64), sizes))) + 4 * (len(sizes) + 2) + len(config)
-    if int(offsets[-1]) >= 1 << 32:
-        raise UsageError("an MDS shard holds at most 4 GB: give a smaller tokens_per_file, or build smaller shards")
-    return np.array([len(sizes)], "<u4").tobytes() + offsets.astype("<u4").tobytes() + config
+    return offset_table(sizes, len(config)) + config
 
 
-Writer = Callable[[int, int], Callable[[BinaryIO], None]]  # of the documents or rows [first, stop)
-
-
-def _documents_writer(part: Selection, dtype: np.dtype[Any], facts: dict[str, Any]) -> Writer:
-    def write(first: int, stop: int, out: BinaryIO) -> None:
-        lengths = np.concatenate([np.empty(0, np.int64), *part.lengths(first, stop)])
-        if len(lengths) and not lengths.min():
-            raise UsageError("MDS cannot hold a document without tokens: build the store with an eos token")
-        out.write(_head(4 + 1 + _width(lengths) + lengths * dtype.itemsize, facts))
-        for block in part.blocks(first, stop):
-            put(out, _encoded(block, dtype))
-
-    return lambda first, stop: partial(write, first, stop)
+def _write_documents(
+    part: Selection, dtype: np.dtype[Any], facts: dict[str, Any], first: int, stop: int, out: BinaryIO
+) -> None:
+    lengths = np.concatenate([np.empty(0, np.int64), *part.lengths(first, stop)])
+    if len(lengths) and not lengths.min():
+        raise UsageError("MDS cannot hold a document without tokens: build the store with an eos token")
+    out.write(_head(4 + 1 + _width(lengths) + lengths * dtype.itemsize, facts))
+    for block in part.blocks(first, stop):
+        put(out, _encoded(block, dtype))
 
 
 def _width(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -181,34 +176,28 @@ def _encoded(block: Block, dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
     return out
 
 
-def _rows_writer(view: View, facts: dict[str, Any]) -> Writer:
-    def write(first: int, stop: int, out: BinaryIO) -> None:
-        out.write(_head(np.full(stop - first, sum(facts["column_sizes"]), np.int64), facts))
-        for block in row_blocks(view, first, stop):
-            arrays = {_column_name(view, name): values for name, values in block.items()}
-            columns = [np.ascontiguousarray(arrays[name]) for name in facts["column_names"]]
-            put(out, np.concatenate([column.view(np.uint8) for column in columns], axis=1))
-
-    return lambda first, stop: partial(write, first, stop)
+def _write_rows(view: View, facts: dict[str, Any], first: int, stop: int, out: BinaryIO) -> None:
+    out.write(_head(np.full(stop - first, sum(facts["column_sizes"]), np.int64), facts))
+    for block in row_blocks(view, first, stop):
+        arrays = {_column_name(view, name): values for name, values in block.items()}
+        columns = [np.ascontiguousarray(arrays[name]) for name in facts["column_names"]]
+        put(out, np.concatenate([column.view(np.uint8) for column in columns], axis=1))
 
 
-def _index(
-    folder: str, names: list[str], ranges: list[tuple[int, int]], facts: dict[str, Any]
-) -> Callable[[BinaryIO, Mapping[str, Written]], None]:
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        shards = [
-            {
-                **facts,
-                "raw_data": {"basename": name, "bytes": written[folder + name].bytes, "hashes": {}},
-                "samples": stop - first,
-                "version": VERSION,
-                "zip_data": None,
-            }
-            for name, (first, stop) in zip(names, ranges, strict=True)
-        ]
-        out.write(json.dumps({"shards": shards, "version": VERSION}, sort_keys=True).encode())
-
-    return write
+def _write_index(
+    folder: str, files: Ranges, facts: dict[str, Any], out: BinaryIO, written: Mapping[str, Written]
+) -> None:
+    shards = [
+        {
+            **facts,
+            "raw_data": {"basename": name, "bytes": written[folder + name].bytes, "hashes": {}},
+            "samples": stop - first,
+            "version": VERSION,
+            "zip_data": None,
+        }
+        for name, (first, stop) in files.items()
+    ]
+    out.write(json.dumps({"shards": shards, "version": VERSION}, sort_keys=True).encode())
 
 
 def _shards_in(folder: Path) -> list[dict[str, Any]] | None:

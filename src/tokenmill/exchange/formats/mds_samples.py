@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError
-from tokenmill.exchange.file_ids import FileIds, UnpackedBytes
+from tokenmill.exchange.file_ids import FileIds, UnpackedBytes, offsets_in
 from tokenmill.exchange.other_columns import LABELS, MASK, UnkeptLabels, count_differing, without_padding
 from tokenmill.exchange.selection import BLOCK_TOKENS, Block, Counts
 from tokenmill.option_types import option_name
@@ -54,18 +54,9 @@ class Samples:
         self.ids, self._mask, self._labels = columns[chosen], columns.get(MASK), columns.get(LABELS)
 
     def blocks(self, raw: FileIds | UnpackedBytes, unkept: UnkeptLabels) -> Iterator[Block]:
-        """The ids of the samples. Raises InputError for a table of offsets that does not fit the file."""
-        size = len(raw)
-        count = int(raw[:4].view("<u4")[0]) if size >= 4 else -1
-        end = 4 + 4 * (count + 1)
-        offsets = raw[4:end].view("<u4").astype(np.int64) if count >= 0 and end <= size else np.empty(0, np.int64)
-        if not len(offsets) or int(offsets[0]) < end or int(offsets[-1]) != size or (np.diff(offsets) < 0).any():
-            raise InputError(
-                f"{self._path}: its table of offsets does not fit its {size} bytes; it is cut short or damaged"
-            )
-        if self._said not in (None, count):
-            raise InputError(f"{self._path}: {count} samples where the index says {self._said}; one of them is damaged")
-        low, step = 0, BLOCK_TOKENS * self.ids.dtype.itemsize
+        """The ids of the samples."""
+        offsets = offsets_in(self._path, raw, self._said)
+        low, count, step = 0, len(offsets) - 1, BLOCK_TOKENS * self.ids.dtype.itemsize
         while low < count:
             upto = min(count, low + max(1, int(offsets[low + 1 :].searchsorted(offsets[low] + step, "right"))))
             part = raw[int(offsets[low]) : int(offsets[upto])]

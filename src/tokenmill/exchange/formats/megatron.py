@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,7 +37,7 @@ class MegatronFormat(ExchangeFormat):
         for name, part in job.selections().items():
             ids = ids_file(f"{name}.bin", self.name, part, dtype, 0, part.documents)
             data.append(ids)
-            indexes.append(IndexFile(f"{name}.idx", [*ids.key, "index"], _index_writer(part, dtype)))
+            indexes.append(IndexFile(f"{name}.idx", [*ids.key, "index"], partial(_write_index, part, dtype)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -69,26 +70,22 @@ def _lengths(part: Selection) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArr
             yield lengths, np.ones(len(lengths), np.int64)
 
 
-def _index_writer(part: Selection, dtype: np.dtype[Any]) -> Any:
+def _write_index(part: Selection, dtype: np.dtype[Any], out: BinaryIO, written: Mapping[str, Written]) -> None:
     code = next(code for code, name in CODES.items() if name == dtype.name)
-
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        sequences = sum(len(lengths) for lengths, _ in _lengths(part))
-        out.write(HEADER.pack(MAGIC, VERSION, code, sequences, part.documents + 1))
-        for lengths, _ in _lengths(part):
-            put(out, lengths.astype("<i4"))
-        at = 0
-        for lengths, _ in _lengths(part):
-            ends = np.cumsum(lengths) * dtype.itemsize + at
-            put(out, (ends - lengths * dtype.itemsize).astype("<i8"))
-            at = int(ends[-1]) if len(ends) else at
-        put(out, np.zeros(1, "<i8"))
-        before = 0
-        for _, counts in _lengths(part):
-            put(out, (np.cumsum(counts) + before).astype("<i8"))
-            before += int(counts.sum())
-
-    return write
+    sequences = sum(len(lengths) for lengths, _ in _lengths(part))
+    out.write(HEADER.pack(MAGIC, VERSION, code, sequences, part.documents + 1))
+    for lengths, _ in _lengths(part):
+        put(out, lengths.astype("<i4"))
+    at = 0
+    for lengths, _ in _lengths(part):
+        ends = np.cumsum(lengths) * dtype.itemsize + at
+        put(out, (ends - lengths * dtype.itemsize).astype("<i8"))
+        at = int(ends[-1]) if len(ends) else at
+    put(out, np.zeros(1, "<i8"))
+    before = 0
+    for _, counts in _lengths(part):
+        put(out, (np.cumsum(counts) + before).astype("<i8"))
+        before += int(counts.sum())
 
 
 def _prefixes(path: Path) -> list[Path]:

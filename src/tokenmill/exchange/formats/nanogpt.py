@@ -35,7 +35,6 @@ class NanoGptFormat(ExchangeFormat):
     pattern = "*.bin"
     keeps_borders = False
     suffix = ".bin"
-    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     def files(self, job: Job) -> Files:
         dtype, parts = flat_dtype(job.vocab_size), job.selections()

@@ -7,23 +7,16 @@ import gzip
 import io
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError
 from tokenmill.exchange.file_ids import FileIds
-from tokenmill.exchange.formats.base import (
-    ExchangeFormat,
-    Files,
-    Found,
-    Job,
-    cut,
-    flat_dtype,
-    ids_file,
-)
+from tokenmill.exchange.formats.base import ExchangeFormat, Files, Found, Job, cut, flat_dtype, ids_file
 from tokenmill.exchange.output import IndexFile, Written
 from tokenmill.exchange.selection import Selection
 
@@ -35,7 +28,6 @@ class OlmoFormat(ExchangeFormat):
 
     name = "olmo"
     pattern = "**/*.npy"
-    reads = "import numpy as np; data = np.memmap({file!r}, {dtype!r}, 'r')"
 
     def files(self, job: Job) -> Files:
         dtype = flat_dtype(job.vocab_size)
@@ -45,7 +37,7 @@ class OlmoFormat(ExchangeFormat):
                 path = f"{job.folder(name)}part-{number:05d}"
                 ids = ids_file(f"{path}.npy", self.name, part, dtype, first, stop)
                 data.append(ids)
-                indexes.append(IndexFile(f"{path}.csv.gz", [*ids.key, first], _list(part, first, stop)))
+                indexes.append(IndexFile(f"{path}.csv.gz", [*ids.key, first], partial(_write_list, part, first, stop)))
         return data, indexes
 
     def recognizes(self, path: Path) -> bool:
@@ -59,21 +51,18 @@ class OlmoFormat(ExchangeFormat):
         return Found(kind, cut(FileIds(path, kind, count=tokens), ends), has_borders=True)
 
 
-def _list(part: Selection, first: int, stop: int) -> Any:
-    def write(out: BinaryIO, written: Mapping[str, Written]) -> None:
-        number, at = first, 0
-        with gzip.GzipFile("", "wb", 1, fileobj=out, mtime=0) as packed:
-            for lengths in part.lengths(first, stop):
-                ends = np.cumsum(lengths) + at
-                starts = (ends - lengths).tolist()
-                lines = [
-                    f"{start},{end},{number + i},,{number + i}\n"
-                    for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=True))
-                ]
-                packed.write("".join(lines).encode())
-                number, at = number + len(lines), int(ends[-1])
-
-    return write
+def _write_list(part: Selection, first: int, stop: int, out: BinaryIO, written: Mapping[str, Written]) -> None:
+    number, at = first, 0
+    with gzip.GzipFile("", "wb", 1, fileobj=out, mtime=0) as packed:
+        for lengths in part.lengths(first, stop):
+            ends = np.cumsum(lengths) + at
+            starts = (ends - lengths).tolist()
+            lines = [
+                f"{start},{end},{number + i},,{number + i}\n"
+                for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=True))
+            ]
+            packed.write("".join(lines).encode())
+            number, at = number + len(lines), int(ends[-1])
 
 
 def _list_of(path: Path) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,7 +35,7 @@ class TensorFormat(ExchangeFormat):
     keeps_borders = False
 
     @abstractmethod
-    def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None: ...
+    def write(self, view: View, first: int, stop: int, out: BinaryIO) -> None: ...
 
     def files(self, job: Job) -> Files:
         data: list[OutputFile] = []
@@ -46,11 +46,8 @@ class TensorFormat(ExchangeFormat):
             for number, (first, stop) in enumerate(ranges):
                 key = [self.name, *row_key(view, first, stop)]
                 path, size = f"{folder}chunk_{number:05d}{self.suffix}", (stop - first) * row_bytes(view)
-                data.append(OutputFile(path, key, self._writer(view, first, stop), size))
+                data.append(OutputFile(path, key, partial(self.write, view, first, stop), size))
         return data, [facts_file("metadata.json", facts)]
-
-    def _writer(self, view: View, first: int, stop: int) -> Callable[[BinaryIO], None]:
-        return lambda out: self.write(out, view, first, stop)
 
     @abstractmethod
     def arrays(self, path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -77,7 +74,7 @@ class TorchTensors(TensorFormat):
     pattern = "**/*.pt"
     reads = "import torch; data = torch.load({file!r}, weights_only=True)"
 
-    def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
+    def write(self, view: View, first: int, stop: int, out: BinaryIO) -> None:
         try:
             import torch
         except ImportError as error:
@@ -116,7 +113,7 @@ class SafeTensors(TensorFormat):
     pattern = "**/*.safetensors"
     reads = "from safetensors.torch import load_file; data = load_file({file!r})"
 
-    def write(self, out: BinaryIO, view: View, first: int, stop: int) -> None:
+    def write(self, view: View, first: int, stop: int, out: BinaryIO) -> None:
         header, at, shape = {}, 0, [stop - first, view.seq_len]
         for name in view._row_format.fields:
             dtype = row_dtype(view, name)
