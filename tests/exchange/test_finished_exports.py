@@ -363,6 +363,8 @@ def test_a_place_must_be_given_and_free(corpus, capsys):
 def test_what_python_passes(corpus):
     """Texts, a source with its own options, and a view are told apart."""
     assert tm.export(["one", "two"], "a.bin", format="nanogpt", tokenizer="bytes").splits["train"]["documents"] == 2
+    columns = {"text": ["one", "two"], "id": [1, 2]}
+    assert tm.export(columns, "columns", format="nanogpt", tokenizer="bytes").splits["train"]["documents"] == 2
     source = tm.read("data/train.jsonl", text_field="body")
     assert tm.export(source, "b.bin", format="nanogpt", tokenizer="bytes").splits["train"]["tokens"] == 190 + 20
     with pytest.raises(UsageError, match=r"pass text_field to tm\.read"):

@@ -97,6 +97,8 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     """The same; `report` is told how many bytes are written, of about how many. `progress` is that of `tm.build`."""
     if is_url(arguments.out):
         raise UsageError(f"{arguments.out}: exports are written to a folder; copy it to the bucket afterwards")
+    if arguments.tokenizer is not None and isinstance(data, Mapping) and arguments.text_field in data:
+        data = (data,)  # columns of text, as for tm.build, and not splits
     format, file = _format_and_file(arguments)
     out = Path(arguments.out)
     folder = out.parent if file else out
