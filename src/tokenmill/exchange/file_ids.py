@@ -85,9 +85,8 @@ class UnpackedBytes:
     def _read(self, nbytes: int) -> npt.NDArray[Any]:
         parts, left = [], nbytes
         while left:
-            parts.append(
-                self._unpacked(min(STEP_BYTES, left))
-            )  # memory is taken for what is there, not for what is said
+            # Memory is taken for what is there, not for what is said.
+            parts.append(self._unpacked(min(STEP_BYTES, left)))
             self._at, left = self._at + len(parts[-1]), left - len(parts[-1])
             if not parts[-1]:
                 raise InputError(

@@ -141,9 +141,8 @@ class ImportedShards:
 
     def _current(self) -> ShardWriter:
         if self._writer is None:
-            self._writer = ShardWriter(
-                self._folder, digest(canonical(["import", len(self._commits)]))[:24], self._dtype
-            )
+            name = digest(canonical(["import", len(self._commits)]))[:24]
+            self._writer = ShardWriter(self._folder, name, self._dtype)
         return self._writer
 
     def _fitting(self, writer: ShardWriter, ends: npt.NDArray[np.int64]) -> int:

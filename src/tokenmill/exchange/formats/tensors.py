@@ -89,9 +89,7 @@ class TorchTensors(TensorFormat):
         _check_archive(path)
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
-        except (
-            Exception
-        ) as error:  # torch raises many kinds, for damaged files and for those that hold more than tensors
+        except Exception as error:  # of many kinds, for damaged files and for those that hold more than tensors
             raise InputError(f"{path}: {type(error).__name__}: {str(error).splitlines()[0][:200]}") from error
         found = found if isinstance(found, dict) else {IDS: found}
         if not isinstance(found.get(IDS), torch.Tensor):
