@@ -38,7 +38,7 @@ def answer(of: str | type, name: str) -> str:
 def answer_at(kind: type, index: object) -> str:
     """The same for what is not an index."""
     name = index if isinstance(index, str) else type(index).__name__
-    return answer(kind, f"[{name}]") or answer(kind, name)
+    return answer(kind, f"[{name}]") or answer(kind, name) or answer(kind, f"[{type(index).__name__}]")
 
 
 class _Answered(type):
@@ -58,13 +58,17 @@ class Answering(metaclass=_Answered):
     if not TYPE_CHECKING:
 
         def __init_subclass__(cls):
-            for name in {"encode", "decode"} & vars(cls).keys():
-                setattr(cls, name, _answering(vars(cls)[name], f"{cls.__name__}.{name}"))
+            for name in {"encode", "decode", "__call__"} & vars(cls).keys():
+                of = f"{cls.__name__}.{name.replace('__call__', 'encode')}"
+                setattr(cls, name, _answering(vars(cls)[name], of))
 
         def __getattr__(self, name):
             if any(name in vars(each) for each in type(self).__mro__):  # a property has failed: its own error
                 return object.__getattribute__(self, name)
             raise _unknown(type(self), name, self)
+
+        def __getitem__(self, index):
+            raise TypeError(f"{type(self).__name__} objects have no items{answer_at(type(self), index)}")
 
         def __add__(self, other):
             text = answer(type(self), "__add__")

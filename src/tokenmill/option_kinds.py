@@ -145,16 +145,23 @@ class Flag(Kind):
 
 @dataclass(eq=False, repr=False)
 class Text(Kind):
-    """Text that is not empty. With `escapes` it may hold line ends, typed as \\n on a command line."""
+    """Text that is not empty. With `escapes` it may hold line ends, typed as \\n on a command line.
+
+    With `pairs` it may be a dict: {"train": 0.99, "val": 0.01} is train=0.99,val=0.01.
+    """
 
     escapes: bool = False
+    pairs: bool = False
     written_as = "text"
     label = "text"
     types = (str,)
 
     def check(self, value: Any) -> Any:
+        if self.pairs and isinstance(value, Mapping):
+            return ",".join(f"{name}={each}" for name, each in value.items())
         if not isinstance(value, str) or not value:
-            raise Refused("is empty; leave it out" if value == "" else "is not text")
+            share = "; parts by shares: view.split(train=0.9, val=0.1)" if isinstance(value, float) else ""
+            raise Refused("is empty; leave it out" if value == "" else f"is not text{share}")
         return value
 
     def parse(self, text: str) -> str:

@@ -308,7 +308,8 @@ class ExportOptions(Options):
     format: Annotated[ExportFormat | None, Help("format to write", "by the suffix of a file", "NAME")] = None
     split: Annotated[str | None, Help("only documents of this split; or all", "each by itself", "NAME")] = None
     shares: Annotated[
-        str | None, Help("splits by shares of the documents, such as train=0.99,val=0.01", "no splits", "NAME=SHARE")
+        Annotated[str, Text(pairs=True)] | None,
+        Help("splits by shares of the documents, such as train=0.99,val=0.01", "no splits", "NAME=SHARE"),
     ] = None
     seed: Annotated[Annotated[int, Whole(-(2**63), 2**64 - 1)], Help("shares: another seed draws other documents")] = 0
     tokens_per_file: Annotated[

@@ -153,17 +153,52 @@ def test_copies_and_pickles(world):
         ("tm.mix([view, view], [0.7, 0.3])", TypeError, '{"web": (web, 0.7)'),
         ("tm.open('store', mode='r')", UnknownOptionError, "has no option 'mode'"),
         ("tm.load('store')", tm.errors.UsageError, "tm.open"),
-        ("tm.export(loader, 'out', format='pt')", TypeError, "loader.data"),
+        ("tm.export(loader, 'out', format='pt')", tm.errors.MissingStoreError, "loader.data"),
         ("tm.pack(tm.read('data'), 64)", TypeError, "tm.build(source"),
         ("tm.import_tokens(np.arange(9), 'out')", TypeError, "ids.tofile("),
         ("tm.import_tokens('bin/train.npy', 'out')", tm.errors.InputError, "np.load("),
         ("tm.import_tokens('data/corpus.jsonl', 'out')", tm.errors.InputError, "tm.build"),
+        ("tm.import_tokens([1, 2], 'out')", TypeError, "tofile('train.bin')"),
+        ("tm.pack([store, store], 64)", TypeError, "one tm.build"),
+        ("tm.open(store)", TypeError, "it is a store already"),
+        ("tm.estimate(store, 'bytes')", TypeError, "it has tokens, not text"),
+        ("tm.build([[1, 2], [3]], 'bytes')", TypeError, "tm.import_tokens"),
+        ("tm.build({'a': 'one text', 'b': 'another'}, 'bytes')", TypeError, "list(texts.values())"),
+        ("tm.build('data\\\\corpus.jsonl', 'bytes')", tm.errors.MissingInputError, "is it data/corpus.jsonl?"),
+        ("tm.build('a b c d e ' * 100, 'bytes')", tm.errors.MissingInputError, "e a b c d e '; is it a text?"),
+        ("tm.build('data/corpus.jsonl', 'bytes', split='train')", tm.errors.UsageError, "leave split out to read all"),
+        ("tm.build('data/corpus.jsonl', 'bytes', split='train[:9]')", tm.errors.UsageError, "max_rows="),
+        ("tm.build('data/corpus.jsonl', 'bytes', 'data')", tm.errors.UsageError, "another folder for the store"),
+        ("tm.export(store, 'out', format='hf', split=0.1)", TypeError, "view.split(train=0.9, val=0.1)"),
+        ("tm.export(store, 'out', format='npy')", tm.errors.UsageError, "np.concatenate(list(store))"),
+        ("tokenizer('a', return_tensors='pt')", UnknownOptionError, "torch.tensor"),
+        ("tokenizer[70]", TypeError, "tokenizer.token_name(70)"),
+        ("tokenizer['a']", TypeError, "tokenizer.encode('a text')"),
+        ("source[0]", TypeError, "max_rows=10).text(0)"),
+        ("recipe['pack']", TypeError, "recipe.view()"),
+        ("loader.load_state_dict({})", tm.errors.MismatchError, "loader.state_dict()"),
     ],
 )  # fmt: skip
 def test_calls_of_another_library_are_answered(world, typed, kind, said):
     with pytest.raises(kind) as caught:
         eval(typed, world)  # noqa: S307
     assert said in str(caught.value)
+
+
+def test_shares_are_text_or_a_dict(world, tmp_path):
+    for number, shares in enumerate(["train=0.5,val=0.5", {"train": 0.5, "val": 0.5}]):
+        tm.export(world["store"], tmp_path / str(number), format="nanogpt", shares=shares)
+    for name in ("train.bin", "val.bin"):
+        assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
+
+
+def test_encodings_of_tiktoken_need_no_prefix(monkeypatch):
+    asked = []
+    monkeypatch.setattr("tokenmill.encoding.conversion.tiktoken_bpe.named", lambda name: asked.append(name) or 1 / 0)
+    for name in ("cl100k_base", "o200k_harmony", "p50k_edit"):
+        with pytest.raises(ZeroDivisionError):
+            tm.load_tokenizer(name)
+    assert asked == ["cl100k_base", "o200k_harmony", "p50k_edit"]
 
 
 def test_names_that_are_imported_are_answered():

@@ -171,13 +171,26 @@ def test_what_a_word_means_depends_on_the_place(said, expected):
 def test_the_table_names_what_there_is():
     """Every option in it is one somewhere, every command is a command, every value is one of some option."""
     options = {name for group in VERBS.values() for name in declared(group)} | {"tokenizer"}
-    inputs = {"source", "sources", "store", "data", "inputs", "path", "verbose", "quiet", "pack", "context_length"}
+    inputs = {
+        "source",
+        "sources",
+        "store",
+        "data",
+        "inputs",
+        "path",
+        "verbose",
+        "quiet",
+        "pack",
+        "load",
+        "context_length",
+    }
+    inputs |= {"spec", "recipe"}
     for meaning, _, *places in table("options"):
         for name in options_in(meaning):
             assert name in options | inputs, meaning
             assert in_verbs(name) or name in inputs, meaning
         for place in " ".join(places).split():
-            assert place in FUNCTIONS or place in PARSER.commands or place in ("sources", "top", "loader"), place
+            assert place in FUNCTIONS or place in PARSER.commands or place in ("sources", "top", "loader", "tokenizer")
     values = {
         word
         for group in VERBS.values()

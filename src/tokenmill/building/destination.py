@@ -254,7 +254,7 @@ def _without(source: Source, mine: set[SourceFile], where: str) -> Source:
     """The source without files that are not input. Raises UsageError, which says where they are, if nothing is left."""
     files = tuple(file for file in source.files if file not in mine)
     if not files and not source._streams:
-        raise UsageError(f"all input files are in {where}; give other files")
+        raise UsageError(f"all input files are in {where}; give other files, or another folder for the store")
     ignored = (*source.ignored, *(Ignored(file.path, "where stores are written") for file in mine))
     return replace(source, files=files, ignored=tuple(sorted(ignored)))
 

@@ -21,6 +21,7 @@ from tokenmill.exchange.output import Output, OutputFile, refuse_others
 from tokenmill.exchange.registry import FORMATS
 from tokenmill.exchange.selection import Selection
 from tokenmill.formatting import first_names, human, some
+from tokenmill.habits import answer
 from tokenmill.io import disk
 from tokenmill.io.atomic import digest, naming_files
 from tokenmill.io.mirror import mirrored_url
@@ -102,6 +103,8 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     format, file = _format_and_file(arguments)
     out = Path(arguments.out)
     folder = out.parent if file else out
+    if hint := answer("exported", type(data).__name__):
+        raise WrongTypeError(f"a {type(data).__name__} is not exported{hint}")
     _check_kinds(format, data.values() if isinstance(data, Mapping) else [data], arguments)
     refuse_others(folder, file)  # before text is built
     parts = _parts(data, arguments, format, progress)

@@ -70,7 +70,7 @@ def import_tokens(source: str | Path, arguments: ImportArguments) -> Store:
 def import_files(source: str | Path, arguments: ImportArguments, report: Report | None = None) -> Store:
     """The same; `report` is told how many bytes are read, of how many."""
     if not isinstance(source, str | os.PathLike):
-        hint = answer("given", type(source).__name__)
+        hint = answer("imported", type(source).__name__) or answer("given", type(source).__name__)
         raise WrongTypeError(f"tokens are imported from a path, not from {type(source).__name__} {shown(source)}{hint}")
     for place in (source, arguments.out):
         if is_url(place):
@@ -150,7 +150,7 @@ class _Plan:
 
     def _format(self) -> ExchangeFormat:
         if not self.path.exists() and not self.path.with_name(f"{self.path.name}.idx").exists():
-            raise MissingInputError(f"{self.path}: no such file or folder")
+            raise MissingInputError(f"{self.path}: no such file or folder; a folder gives all its files")
         if self.arguments.format != "auto":
             return FORMATS[self.arguments.format]
         known = FORMATS.get(str(self.exported.get("format")))

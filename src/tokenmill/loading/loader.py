@@ -240,7 +240,10 @@ class Loader(Answering):
         """The samples seen in a state. Raises MismatchError for a state of another run."""
         if not isinstance(state, dict) or type(state.get("version")) is not int or state["version"] != VERSION:
             version = state.get("version") if isinstance(state, dict) else type(state).__name__
-            raise MismatchError(f"the state has version {version!r}; this version of tokenmill reads version {VERSION}")
+            raise MismatchError(
+                f"the state has version {version!r}; this version of tokenmill reads version {VERSION}, as"
+                " loader.state_dict() gives it"
+            )
         differences = self._differences(state)
         if differences:
             raise MismatchError(

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.display import shown
 from tokenmill.errors import InputError, MissingInputError, UnreachableError, UsageError
 from tokenmill.io.object_store import Object, check_url, is_bucket_url, is_url
 from tokenmill.io.object_store import listing as list_objects
@@ -109,7 +110,9 @@ def files_of(item: str, format: str, listing: Listing, depth: int = 0) -> Iterat
         yield from _matching(item, format, listing)
     else:
         remedy = "; is it a text? A list holds texts: [text]" if len(item.split()) > 4 else unknown_name(item)
-        raise MissingInputError(f"no such file or folder: {item}{remedy}")
+        if os.path.exists(slashed := item.replace("\\", "/")):
+            remedy = f"; is it {slashed}?"
+        raise MissingInputError(f"no such file or folder: {item if len(item) < 300 else shown(item)}{remedy}")
 
 
 def _in_folder(folder: str, format: str, listing: Listing) -> Iterator[SourceFile]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tokenmill.callers import warn
 from tokenmill.errors import MissingInputError, UsageError, WrongTypeError
 from tokenmill.formatting import first_names, in_words, some
+from tokenmill.habits import answer
 from tokenmill.io.object_store import is_url
 from tokenmill.option_calls import suggests
 from tokenmill.option_types import declared, option_name, values_of
@@ -236,14 +237,14 @@ def _is_path(item: Any, template: str | None) -> bool:
 
 
 def _streams(item: Any) -> Iterator[Stream]:
-    if isinstance(item, Source):
-        raise WrongTypeError("read() takes paths and data, not a Source")
+    if (name := type(item).__name__) in ("Source", "Store", "View", "Loader"):
+        raise WrongTypeError(f"read() takes paths and data, not a {name}{answer('given', name)}")
     kind = type(item).__module__.partition(".")[0]
     if isinstance(item, (str, os.PathLike)):
         yield Stream(STDIN, sys.stdin.buffer)
     elif callable(getattr(item, "read", None)):
         raise WrongTypeError(
-            f"an open file is not read: pass the path ({getattr(item, 'name', item)}), or [file.read()]; '-' is standard input"
+            f"an open file is not read: pass the path ({getattr(item, 'name', '...')}), or [file.read()]; '-' is standard input"
         )
     elif kind == "pyarrow" or hasattr(item, "__arrow_c_stream__") or hasattr(item, "collect_schema"):
         yield Stream("<table>", item)

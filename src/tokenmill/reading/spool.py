@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from inspect import isgeneratorfunction
 from itertools import islice
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -257,6 +258,11 @@ def _as_tables(
 
 
 def _table_of_columns(data: Mapping[str, Any], source: Source) -> pa.Table:
+    if source.text_field not in data and all(isinstance(value, str) for value in data.values()):
+        raise WrongTypeError(
+            "a dict is read as columns, {'text': texts}; for its values pass list(texts.values()), for paths"
+            " tm.read(*paths.values())"
+        )
     columns = {name: data[name] for name in _needed(list(data), source)}
     try:
         if any(isinstance(column, str) for column in columns.values()):
@@ -281,6 +287,8 @@ def _tables_of_rows(data: Iterable[Any], source: Source, wanted: RowsWanted) -> 
         else:
             instead = "(row['text'] for row in rows), an Arrow table or a dataset"
             instead = "(text.decode() for text in texts)" if isinstance(first, bytes) else instead
+            if isinstance(first, Integral) or (np.ndim(first) == 1 and isinstance(first[0], Integral)):
+                instead = "texts; ids are imported from a file: tm.import_tokens"
             raise WrongTypeError(
                 f"an iterable of documents yields strings or dicts, but this one yields {type(first).__name__}:"
                 f" {str(first)[:60]!r}; pass {'tm.read(*paths)' if isinstance(first, os.PathLike) else instead}"

@@ -472,7 +472,7 @@ def open_store(path: str | os.PathLike[str], *, shard_cache: str | int | None = 
         len(store), store.num_tokens, store[0], store.locate(0)
     """
     if not isinstance(path, str | os.PathLike):
-        hint = answer("given", type(path).__name__)
+        hint = answer("opened", type(path).__name__) or answer("given", type(path).__name__)
         raise TypeError(f"a store is opened by its path, not by {type(path).__name__} {shown(path)}{hint}")
     folder = open_mirror(str(path), shard_cache) if is_url(path) else Path(os.path.expanduser(path))
     manifest = read_manifest(folder, is_asked_for=True)
@@ -502,7 +502,8 @@ def store_unless_text(data: Any, tokenizer: Any) -> Store | None:
             return open_store(path)
     except MissingStoreError as error:
         what = str(error)
-    raise MissingStoreError(f"{what}; text needs a tokenizer, such as -t gpt2 (tokenizer='gpt2')")
+    hint = answer("opened", type(data).__name__) or "; text needs a tokenizer, such as -t gpt2 (tokenizer='gpt2')"
+    raise MissingStoreError(f"{what}{hint}")
 
 
 if not TYPE_CHECKING:  # a decorated function has no type before this module is analysed, which __init__ needs

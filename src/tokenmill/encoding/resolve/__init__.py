@@ -12,6 +12,7 @@ an object               of tokenizers, transformers, tiktoken or sentencepiece
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def find(spec: Any) -> TokenizerFiles:
             return from_folder(name, DEMO_FOLDER)
         special = {"eos": "<|endoftext|>", "bos": "<|startoftext|>"}
         return TokenizerFiles("bytes", "definition", special=special, definition=bytes_definition())
+    if re.fullmatch(r"[opr]\d+k_(base|edit|harmony)|cl100k_base", name) and not os.path.exists(name):
+        name = f"tiktoken:{name}"
     if name.startswith("tiktoken:"):
         return TokenizerFiles(name, "ranks", tiktoken_bpe.named(name.removeprefix("tiktoken:")).to_files())
     path = Path(os.path.expanduser(name))
