@@ -48,6 +48,11 @@ def test_the_package_runs_as_a_module():
         (["pack", "x", "--seq-len", "8", "--strategy", "bestfit"], "did you mean best_fit?"),
         (["completion", "zhs"], "did you mean zsh?"),
         (["info", "a", "b"], "tokenmill info: unexpected argument 'b' (see: tokenmill info --help)"),
+        (["show", "x", "0:3"], "unexpected argument '0:3'; write --doc 0"),
+        (["run", "x", "--set", "pack.seq_len", "32"], "unexpected argument '32'; write --set KEY=VALUE"),
+        (["run", "x", "pack.seq_len=32"], "write --set pack.seq_len=32"),
+        (["run", "x", "--batch-size", "4"], "no option '--batch-size'; keys of the recipe are set by --set"),
+        (["export", "x", "-f", "hf", "-o", "y"], "no option '-f'; did you mean --format?"),
         (["info", "a\nb", "c\nd"], r"unexpected argument 'c\nd'"),
     ],
 )

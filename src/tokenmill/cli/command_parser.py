@@ -46,8 +46,9 @@ class CommandParser(argparse.ArgumentParser):
             setattr(found, many, [*getattr(found, many), *extra])
             return found, []
         if extra and not self.commands:
-            flag = "--set" if "=" in extra[0] else "--doc" if extra[0].isdigit() else ""
-            hint = f"; write {flag} {extra[0]}" if flag in self.flags else ""
+            number, value = re.match(r"\d*", extra[0])[0], extra[0] if "=" in extra[0] else "KEY=VALUE"  # type: ignore[index]
+            written = {"--set": value} | ({"--doc": number} if number else {})
+            hint = next((f"; write {flag} {written[flag]}" for flag in written if flag in self.flags), "")
             self.error(f"unexpected argument {extra[0]!r}{hint}")
         return found, extra
 

@@ -265,8 +265,10 @@ def _table_of_columns(data: Mapping[str, Any], source: Source) -> pa.Table:
         )
     columns = {name: data[name] for name in _needed(list(data), source)}
     try:
-        if any(isinstance(column, str) for column in columns.values()):
-            raise TypeError("a string is one document, not a column: pass [row] for one row")
+        if any(isinstance(column, str | Mapping) for column in columns.values()):
+            raise TypeError(
+                "a string or a dict is not a column: pass [row] for one row, frame.to_dict('list') for a frame"
+            )
         return pa.table(columns)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise WrongTypeError(f"a dict is read as columns, which are lists of strings of one length: {error}") from error
@@ -287,7 +289,7 @@ def _tables_of_rows(data: Iterable[Any], source: Source, wanted: RowsWanted) -> 
         else:
             instead = "(row['text'] for row in rows), an Arrow table or a dataset"
             instead = "(text.decode() for text in texts)" if isinstance(first, bytes) else instead
-            if isinstance(first, Integral) or (np.ndim(first) == 1 and isinstance(first[0], Integral)):
+            if isinstance(first[0] if isinstance(first, list | np.ndarray) and len(first) else first, Integral):
                 instead = "texts; ids are imported from a file: tm.import_tokens"
             raise WrongTypeError(
                 f"an iterable of documents yields strings or dicts, but this one yields {type(first).__name__}:"

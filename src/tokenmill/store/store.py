@@ -128,7 +128,7 @@ class Store(Identified):
         """The text of a document, decoded with the store's own tokenizer, without the bos and eos around it."""
         ids, facts = self[index], self._manifest.tokenizer
         if not isinstance(ids, np.ndarray):
-            raise TypeError(f"text takes the number of one document, not {shown(index)}")
+            raise TypeError(f"text takes the number of one document, not {shown(index)}: [store.text(i) for i in ...]")
         start = 1 if len(ids) and facts["bos_id"] == ids[0] else 0
         stop = len(ids) - 1 if len(ids) > start and facts["eos_id"] == ids[-1] else len(ids)
         return self.tokenizer.decode(ids[start:stop])
