@@ -153,7 +153,7 @@ def test_copies_and_pickles(world):
         ("tm.mix([view, view], [0.7, 0.3])", TypeError, '{"web": (web, 0.7)'),
         ("tm.open('store', mode='r')", UnknownOptionError, "has no option 'mode'"),
         ("tm.load('store')", tm.errors.UsageError, "tm.open"),
-        ("tm.export(loader, 'out', format='pt')", tm.errors.MissingStoreError, "loader.data"),
+        ("tm.export(loader, 'out', format='pt')", TypeError, "loader.data"),
         ("tm.pack(tm.read('data'), 64)", TypeError, "tm.build(source"),
         ("tm.import_tokens(np.arange(9), 'out')", TypeError, "ids.tofile("),
         ("tm.import_tokens('bin/train.npy', 'out')", tm.errors.InputError, "np.load("),

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from tokenmill.building.api import build
 from tokenmill.building.destination import without_own_files
 from tokenmill.display import one_line, shown
-from tokenmill.errors import MismatchError, UsageError
+from tokenmill.errors import MismatchError, UsageError, WrongTypeError
 from tokenmill.exchange.amount_done import Report
 from tokenmill.exchange.formats.base import ExchangeFormat, Job, Part, flat_dtype
 from tokenmill.exchange.output import Output, OutputFile, refuse_others
