@@ -1162,7 +1162,221 @@ RECIPE_LINES = (
     _recipe(_BASE + "dataloader: {batch_size: 4, shuffle: true}\n", "the section of torchtune", ROWS, r"\bload\b"),
 )
 
-LINES = (*PYTHON_LINES, *COMMAND_LINES, *RECIPE_LINES)
+MORE_LINES = (
+    _python(
+        'tm.build(dict(enumerate(texts)), "bytes", "out")',
+        "a dict of texts by id",
+        'len(tm.open("out")) == 60',
+        r"list|values\(|dict|column",
+    ),
+    _python(
+        'import pandas as pd\ntm.build(pd.read_json("data/corpus.jsonl", lines=True, chunksize=10), "bytes", "out")',
+        "data frames in chunks",
+        'len(tm.open("out")) == 60',
+        r"generator|rows|path|DataFrame",
+    ),
+    _python(
+        'import pyarrow.parquet as pq\ntm.build(pq.ParquetFile("data/part.parquet"), "bytes", "out")',
+        "an open parquet file",
+        'len(tm.open("out")) == 30',
+        r"path|read\(",
+    ),
+    _python(
+        'tm.build(Path("data").iterdir(), "bytes", "out")',
+        "paths of a folder",
+        'len(tm.open("out")) > 100',
+        r"list\(|str|path",
+    ),
+    _python(
+        'tm.build([[1, 2, 3], [4, 5]], "bytes", "out")', "ids already", 'len(tm.open("out")) == 2', r"import_tokens|id"
+    ),
+    _python(
+        'tm.build({"web": "data/corpus.jsonl", "notes": "data/notes.txt"}, "bytes", "out")',
+        "named paths",
+        'len(tm.open("out")) > 60',
+        r"recipe|tm\.mix|list|each",
+    ),
+    _python("tm.pack([store, store], 64)", "two stores", "len(result) > len(view)", r"tm\.mix|one store|each"),
+    _python(
+        "store[np.argsort(store.lengths)[-3:]]", "the three longest", "len(result) == 3", r"for i in|whole|\[store"
+    ),
+    _python("loader.sampler.set_epoch(1)", "DistributedSampler", "True", r"epoch|rank"),
+    _python(
+        "import torch\nfrom torch.utils.data.distributed import DistributedSampler\n"
+        "torch.utils.data.DataLoader(view, batch_size=4, sampler="
+        "DistributedSampler(view, num_replicas=2, rank=0))",
+        "a view in torch's own loader",
+        "next(iter(result))['input_ids'].shape == (4, 64)",
+    ),
+    _python(
+        'tm.export(store, "out.npy", format="npy")',
+        "numpy",
+        'np.load("out.npy", allow_pickle=True).size',
+        r"nanogpt|format|flat|raw",
+    ),
+    _python('tm.export(store, "out.jsonl", format="jsonl")', "JSON lines", 'Path("out.jsonl").exists()', r"format"),
+    _python('tm.export(store, "out", format="webdataset")', "webdataset", 'any(Path("out").glob("*.tar"))', r"format"),
+    _python(
+        'tm.export(store, "out", format="nanogpt", split=0.1)',
+        "split",
+        'any(Path("out").glob("val*"))',
+        r"split|shares",
+    ),
+    _python(
+        'tm.export(store, "out", format="mds", compression="zstd")',
+        "Mosaic",
+        'any(Path("out").iterdir())',
+        r"compression|mosaic|install|mds",
+    ),
+    _python('tm.import_tokens([1, 2, 3], "out", tokenizer="bytes")', "a list of ids", "", r"path|file"),
+    _python(
+        'tm.recipe(sources={"web": "data/corpus.jsonl"}, tokenizer="bytes", seq_len=64)',
+        "a recipe by keywords",
+        "result.view()",
+        r"dict|recipe",
+    ),
+    _python(
+        'tok("the cat", return_tensors="pt", padding=True, truncation=True)["input_ids"]',
+        "transformers' call",
+        "len(result)",
+        r"tm\.|encode|tensors|plain|torch",
+    ),
+    _python('tok.save_pretrained("tokdir")', "save it", 'any(Path("tokdir").iterdir())', r"save|tokenizer\.json|copy"),
+    _python(
+        "import logging\nlogging.basicConfig(level=logging.INFO)\ntm.set_verbosity_error()",
+        "transformers' logging",
+        "True",
+        r"quiet|logging|progress",
+    ),
+    _python(
+        'tm.build("data\\\\corpus.jsonl", "bytes", "out")',
+        "a path of Windows",
+        'len(tm.open("out")) == 60',
+        r"data|exist|found|no file|backslash",
+    ),
+    _python(
+        'import torch\nsd = loader.state_dict()\ntorch.save(sd, "s.pt")\nloader.load_state_dict(torch.load("s.pt"))',
+        "state in a checkpoint",
+        "True",
+    ),
+    _python(
+        'import pandas as pd\ndf = pd.DataFrame({"text": texts})\ntm.build(df.itertuples(), "bytes", "out")',
+        "named tuples",
+        'len(tm.open("out")) == 60',
+        r"row\['text'\]|strings",
+    ),
+    _python(
+        'import pandas as pd\ndf = pd.DataFrame({"text": texts})\ntm.build(df.iterrows(), "bytes", "out")',
+        "pairs",
+        'len(tm.open("out")) == 60',
+        r"strings or dicts",
+    ),
+    _python(
+        'import pandas as pd\ntm.build(pd.DataFrame({"text": texts}).to_dict(), "bytes", "out")',
+        "a dict of dicts",
+        'len(tm.open("out")) == 60',
+        r"list",
+    ),
+    _python(
+        'tm.build("data", "bytes", "out", pattern="*.jsonl")',
+        "a pattern",
+        'len(tm.open("out")) == 60',
+        r"glob|data/\*|source",
+    ),
+    _python(
+        'tm.build("data/corpus.jsonl", "bytes", "out", callback=print)',
+        "a callback",
+        'len(tm.open("out")) == 60',
+        r"progress",
+    ),
+    _python(
+        'tm.build("data/corpus.jsonl", "bytes", "out", lowercase=True)',
+        "lower case",
+        'len(tm.open("out")) == 60',
+        r"text|tokenizer|before",
+    ),
+    _python(
+        'tm.build("data/corpus.jsonl", "bytes", "out", vocab_size=300)',
+        "vocab",
+        'len(tm.open("out")) == 60',
+        r"vocab|tokenizer",
+    ),
+    _python("view.to_pandas()", "a frame", "len(result) == len(view)", r"rows|DataFrame|export|asarray"),
+    _python("loader.generator", "a generator", "", r"seed"),
+    _python("tm.load(view, 4, limit=10)", "ten batches", "len(result) == 10", r"max_|epochs|loop|islice|leave"),
+    _python("tm.load(view, 4, start_step=10)", "skip", "result", r"state_dict"),
+    _python("tok.unk_token_id", "unk", "result is None", r"special|added"),
+    _python("tm.mix(web=(view, 0.7), code=(view, 0.3))", "keywords", "tm.load(result, 4).batch(0)", r"\{"),
+    _python(
+        'e = tm.estimate("data/corpus.jsonl", "bytes")\ne["tokens"]',
+        "a dict",
+        "result > 0",
+        r"estimate\.tokens|\.tokens|as_dict",
+    ),
+    _python("store.text([0, 1])", "two texts", "len(result) == 2", r"whole|\[store\.text"),
+    _python("view[0].input_ids", "attribute", "len(result) == 64", r"\['input_ids'\]"),
+    _python('m = tm.mix({"a": (view, 0.7), "b": (view, 0.3)})\nm[0]', "first row", "result", r"tm\.load"),
+    _python("import tokenmill as tm2\ntm2.errors.Error", "an error", "", r"TokenmillError|did you mean"),
+    _shell("tokenmill load --help", "help of load", "result.returncode == 0", r"tm\.load|Python|load"),
+    _shell(
+        "tokenmill build data/corpus.jsonl -t bytes -o out --dataset-impl mmap",
+        "Megatron",
+        'result.returncode == 0 and len(tm.open(folder / "out")) == 60',
+        r"export|dataset.impl",
+    ),
+    _shell("tokenmill version", "version", "result.returncode == 0", r"--version"),
+    _shell(
+        "tokenmill build data/corpus.jsonl -t bytes -o out --split train",
+        "split",
+        'result.returncode == 0 and len(tm.open(folder / "out")) == 60',
+        r"split",
+    ),
+    _shell("tokenmill show store 0:3", "a slice", "result.returncode == 0", r"--doc"),
+    _shell("tokenmill run recipe.yaml --seq-len 32", "seq len", "result.returncode == 0", r"--set|pack\.seq_len"),
+    _shell("tokenmill export store out --format hf --push-to-hub me/x", "push", "", r"hub|upload|push"),
+    _shell("tokenmill export store -f nanogpt -o out", "-f", '(folder/"out").exists()', r"--format"),
+    _shell("tokenmill init", "make a recipe", "result.returncode == 0", r"recipe|demo"),
+    _shell("tokenmill cache size", "size", "result.returncode == 0", r"list"),
+    _shell("tokenmill engines", "list", "result.returncode == 0", r"bench|engine"),
+    _shell(
+        "tokenmill run recipe.yaml --set pack.seq_len 32",
+        "two words",
+        "result.returncode == 0",
+        r"pack\.seq_len=|KEY=VALUE",
+    ),
+    _recipe(
+        "sources: {web: data/corpus.jsonl}\ntokenizer: {name: bytes, eos: true}\npack: {seq_len: 64}\n" + _LOAD,
+        "tokenizer block",
+        "tuple(batch['input_ids'].shape) == (4, 64)",
+        r"tokenizer|eos",
+    ),
+    _recipe(
+        "sources: {web: data/corpus.jsonl}\ntokenizer: {type: bytes, add_bos: true}\npack: {seq_len: 64}\n" + _LOAD,
+        "tokenizer block",
+        "tuple(batch['input_ids'].shape) == (4, 64)",
+        r"bos",
+    ),
+    _recipe(
+        _BASE + "export: {format: nanogpt, out: out}\n" + _LOAD,
+        "export",
+        "tuple(batch['input_ids'].shape) == (4, 64)",
+        r"export",
+    ),
+    _recipe(
+        _BASE + "name: my run\nversion: 1\n" + _LOAD,
+        "a name",
+        "tuple(batch['input_ids'].shape) == (4, 64)",
+        r"name",
+    ),
+    _recipe(
+        "Sources: {web: data/corpus.jsonl}\nTokenizer: bytes\nPack: {seq_len: 64}\n" + _LOAD,
+        "capital letters",
+        "tuple(batch['input_ids'].shape) == (4, 64)",
+        r"sources",
+    ),
+)
+
+LINES = (*PYTHON_LINES, *COMMAND_LINES, *RECIPE_LINES, *MORE_LINES)
 
 
 def main() -> int:

@@ -260,8 +260,8 @@ def _as_tables(
 def _table_of_columns(data: Mapping[str, Any], source: Source) -> pa.Table:
     if source.text_field not in data and all(isinstance(value, str) for value in data.values()):
         raise WrongTypeError(
-            "a dict is read as columns, {'text': texts}; for its values pass list(texts.values()), for paths"
-            " tm.read(*paths.values())"
+            "a dict is read as columns, {'text': texts}; for its values pass list(texts.values()), for named paths"
+            " tm.recipe, or tm.read(*paths.values()) without the names"
         )
     columns = {name: data[name] for name in _needed(list(data), source)}
     try:
