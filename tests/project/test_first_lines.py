@@ -14,7 +14,6 @@ NOT_YET: set[str] = {
     "python: next(iter(loader)).to('cpu')['input_ids']",
     "python: with tm.load(view, 4, epochs=1) as batches:;     n = sum(1 for _ in batches)",
     'python: tok.encode("the cat").ids',
-    'python: tok.encode("the cat") + [tok.eos_id]',
     "python: tok.pad_token = tok.added and '<|endoftext|>'",
     "python: view[0].input_ids",
     'python: m = tm.mix({"a": (view, 0.7), "b": (view, 0.3)}); m[0]',
