@@ -10,7 +10,6 @@ import shutil
 import typing
 
 import pytest
-import transformers
 
 import tokenmill as tm
 from tokenmill.cli import main
@@ -133,6 +132,8 @@ class Names(pickle.Unpickler):
 
 def test_pickles_hold_data_and_no_object_of_another_library():
     """A tokenizer of transformers is loaded from its files again, in the process that reads the pickle."""
+    import transformers
+
     tokenizer = tm.load_tokenizer(transformers.ByT5Tokenizer())
     reader = Names(pickle.dumps(tokenizer))
     again = reader.load()
@@ -142,6 +143,8 @@ def test_pickles_hold_data_and_no_object_of_another_library():
 
 
 def test_an_object_that_only_this_process_has_is_not_pickled():
+    import transformers
+
     class Local(transformers.ByT5Tokenizer):
         pass
 
@@ -224,6 +227,8 @@ def test_a_tokenizer_in_a_folder_goes_before_one_below_it(store, tmp_path):
 
 def test_properties_cost_nothing(tokenizer_path, tmp_path, monkeypatch):
     """The proof of an engine, which takes seconds, is in a method."""
+    import transformers
+
     proved = []
     prove = choosing.prove
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path))
