@@ -494,6 +494,25 @@ def test_a_stateful_data_loader_goes_on_in_later_epochs(view, workers, taken):
     assert found == batches(tm.load(view, 4), taken, 11 * (taken // 11 + 2))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_in_the_rest_of_a_pass_of_larger_batches_begins_the_next(view, workers):
+    """Smaller batches came further than the larger ones of the same pass do."""
+    small, size = tm.load(view, 1), next(size for size in range(2, len(view)) if len(view) % size > 1)
+    small.load_state_dict({**small.state_dict(), "samples": len(view) // size * size + 1})
+    loader, passes = tm.load(view, size), len(view) // size
+    loader.load_state_dict(small.state_dict())
+    through = DataLoader(loader.dataset(), batch_size=None, num_workers=workers)
+    found = [batch for _ in range(2) for batch in plain(through)]
+    assert found == batches(tm.load(view, size), passes, 3 * passes)
+
+
+def test_a_state_of_workers_with_other_batches_is_refused(view):
+    state = {**tm.load(view, 4).dataset().state_dict(), "given": 3}
+    with pytest.raises(MismatchError, match="counts batches of global_batch_size=4, not 2: give 4"):
+        tm.load(view, 2).dataset().load_state_dict(state)
+    tm.load(view, 2).dataset().load_state_dict({**state, "given": 0})
+
+
 @pytest.mark.filterwarnings("always:the workers")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_that_begin_again_are_told(view, capfd, monkeypatch, persistent):

@@ -250,7 +250,10 @@ class Loader(Answering):
                 f"this state belongs to another run ({'; '.join(differences)}). Load the data it was saved with, or start a new"
                 " run without it"
             )
-        return int(state["samples"])
+        samples = int(state["samples"])
+        # What is left of a pass, if it is less than a batch of this loader, is dropped.
+        rest = -samples % self._pass if self._pass and self.drop_last else 0
+        return samples + (rest if rest < self.global_batch_size else 0)
 
     def _differences(self, state: dict[str, Any]) -> list[str]:
         """Why a state does not fit this loader."""
@@ -296,8 +299,6 @@ class Loader(Answering):
                 yield Span(start, start + size, start + size)
                 start += size
         end = (start // self._pass + 1) * self._pass
-        if start + size > end and self.drop_last:  # the rest of this pass is less than a batch
-            start, end = end, end + self._pass
         while (stop := start + size) <= end:
             yield Span(start, stop, end if self.drop_last and stop + size > end else stop)
             start = stop

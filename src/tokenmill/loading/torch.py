@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from tokenmill.callers import FOR_TRAINERS, calling_objects, check_resumed, warn
-from tokenmill.errors import UsageError
+from tokenmill.errors import MismatchError, UsageError
 from tokenmill.loading.samples import Batch
 
 
@@ -106,7 +106,11 @@ class BatchDataset(IterableDataset[Batch]):
         return {**self.loader._state(), "given": self.given}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._place(self.loader._samples_in(state), int(state.get("given", 0)))
+        seen, given = self.loader._samples_in(state), int(state.get("given", 0))
+        was, size = state["global_batch_size"], self.loader.global_batch_size
+        if given and was != size:  # nobody knows which rows of all were given
+            raise MismatchError(f"a worker's state counts batches of global_batch_size={was}, not {size}: give {was}")
+        self._place(seen, given)
 
     def _place(self, seen: int, given: int) -> None:
         """Begin the next `for` at this sample, after some batches that this worker gave."""
