@@ -99,6 +99,14 @@ def test_what_looks_like_a_flag_and_is_none(tmp_path, capsys):
     assert main(["bench", "-", "-t", os.devnull]) == 2
 
 
+def test_files_after_the_mark_that_ends_flags_are_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "-b.txt"):
+        (tmp_path / name).write_text("text")
+    assert main(["build", "a.txt", "-t", "bytes", "-o", "store", "-q", "--", "-b.txt"]) == 0
+    assert len(tm.open("store")) == 2
+
+
 def test_a_command_of_commands_alone_shows_its_help(capsys):
     for command in ([], ["cache"]):
         with pytest.raises(SystemExit) as caught:

@@ -42,8 +42,8 @@ class CommandParser(argparse.ArgumentParser):
         self._refuse_unknown(given)
         found, extra = super().parse_known_args(given, namespace)
         many = next((each.dest for each in self._get_positional_actions() if each.nargs == "+"), None)
-        if extra and many:  # argparse takes only those before the first flag
-            setattr(found, many, [*getattr(found, many), *extra])
+        if extra and many:  # argparse takes only those before the first flag, and leaves the mark for those after it
+            setattr(found, many, [*getattr(found, many), *(word for word in extra if word != "--")])
             return found, []
         if extra and not self.commands:
             number, value = re.match(r"\d*", extra[0])[0], extra[0] if "=" in extra[0] else "KEY=VALUE"  # type: ignore[index]
