@@ -116,6 +116,7 @@ def suggests(function: Callable[P, Result]) -> Callable[P, Result]:
             raise TypeError(f"{name}: too many positional arguments{more}. {(function.__doc__ or '').splitlines()[0]}")
         return function(*args, **keywords)
 
+    function.__qualname__ = name  # in Python's own words on what is missing
     return call
 
 

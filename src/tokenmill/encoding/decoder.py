@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -93,7 +93,7 @@ def id_range(ids: Ids, start: int, stop: int | None, size: int) -> tuple[int, np
 
     Raises UsageError unless all of them are integers from 0 to size - 1.
     """
-    if not hasattr(ids, "__len__"):
+    if not hasattr(ids, "__len__") or isinstance(ids, Mapping):
         raise WrongTypeError(f"ids must be a list or array of integers, not {type(ids).__name__}")
     first, last, _ = slice(start, stop).indices(len(ids))
     try:

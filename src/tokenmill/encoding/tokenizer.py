@@ -232,7 +232,8 @@ class Tokenizer(Identified):
         if _holds_documents(ids):
             return [self.decode(each, start, stop, skip_special_tokens=skip_special_tokens) for each in ids]
         if skip_special_tokens:
-            ids = np.asarray(ids)[~np.isin(ids, self.special_ids)]
+            _, whole = id_range(ids, 0, None, self.vocab_size)
+            ids = whole[~np.isin(whole, self.special_ids)]
         return self.decode_bytes(ids, start, stop).decode("utf-8", "replace")
 
     def decode_bytes(self, ids: Any, start: int = 0, stop: int | None = None) -> bytes:
