@@ -528,6 +528,25 @@ def test_workers_that_begin_again_are_told(view, capfd, monkeypatch, persistent)
     assert "UserWarning" not in capfd.readouterr().err
 
 
+@pytest.mark.filterwarnings("always:torch was seeded")
+@pytest.mark.filterwarnings("always:the workers")
+@pytest.mark.parametrize("epochs", [1, "endless"])
+def test_seeding_before_each_loop_over_workers_is_told(view, capfd, monkeypatch, epochs):
+    monkeypatch.setattr(warnings, "showwarning", lambda text, *_, **__: print(f"UserWarning: {text}", file=sys.stderr))
+    dataset = tm.load(view, 4, epochs=epochs).dataset()
+    through = DataLoader(dataset, batch_size=None, num_workers=2)
+    said = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        next(iter(through))
+        said.append("torch was seeded as before an earlier loop" in capfd.readouterr().err)
+    dataset.set_epoch(3)
+    torch.manual_seed(1)
+    next(iter(through))
+    assert "torch was seeded" not in capfd.readouterr().err
+    assert said == [False, False, True]
+
+
 def test_a_state_without_the_batches_of_workers_is_told(view):
     loader = tm.load(view, 4)
     dataset = loader.dataset()

@@ -26,7 +26,8 @@ def tensors(arrays: dict[str, Any], *, device: Any, pin_memory: bool) -> dict[st
     return converted
 
 
-# A table that the workers of a loader share: in each slot the number of a pass and, in the upper half, that of its `for`.
+# A table that the workers of a loader share: in each slot the number of a pass and, in the upper half, that of its `for`. After
+# these are as many slots for the number of a `for` that worker 0 has begun.
 SLOTS, PASSES = 256, 1 << 32
 
 
@@ -43,7 +44,7 @@ class BatchDataset(IterableDataset[Batch]):
     def __init__(self, loader: Any) -> None:
         self.loader = loader  # a Loader, whose module imports this one
         if loader._in_workers is None:
-            loader._in_workers = torch.zeros(SLOTS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+            loader._in_workers = torch.zeros(2 * SLOTS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self.given = 0  # batches made by this worker since `loader.seen`
         self.skip = 0  # batches to skip, according to a state that was loaded
         self.placed = False  # in this worker, by a state or set_epoch
@@ -83,7 +84,8 @@ class BatchDataset(IterableDataset[Batch]):
     def _go_to_pass(self, worker: Any) -> None:
         """Go to the pass after the last one that workers began. The workers of one `for`, which draw the same seed, agree."""
         loop = 1 + (worker.seed - worker.id) % (1 << 30)
-        begun = {each // PASSES: each % PASSES for each in self.loader._in_workers.tolist() if each}
+        table = self.loader._in_workers
+        begun = {each // PASSES: each % PASSES for each in table[:SLOTS].tolist() if each}
         size, is_first = self.loader._pass, self.began is None
         if size and self.began is not None:
             self.loader.seen = (self.began // size + 1) * size
@@ -91,8 +93,12 @@ class BatchDataset(IterableDataset[Batch]):
             self.loader.seen = max(self.loader.seen, begun.get(loop, max(begun.values()) + 1) * size)
         elif (begun.keys() - {loop} or not is_first) and not (self.placed or worker.id) and self.loader.shuffle:
             warn("the workers of a DataLoader begin again with the first batches of this endless loader")
+        if is_first and not worker.id:
+            if table[SLOTS + loop % SLOTS] == loop and not self.placed and self.loader.shuffle:
+                warn("torch was seeded as before an earlier loop, whose batches come again: seed it once")
+            table[SLOTS + loop % SLOTS] = loop
         if is_first:
-            self.loader._in_workers[loop % SLOTS] = loop * PASSES + self.loader.seen // (size or 1)
+            table[loop % SLOTS] = loop * PASSES + self.loader.seen // (size or 1)
         self.began, self.placed, self.given = self.loader.seen, False, self.skip
 
     def __len__(self) -> int:
