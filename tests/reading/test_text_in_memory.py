@@ -166,6 +166,15 @@ def test_one_column_of_a_data_frame(built):
     assert built(pandas.DataFrame({"text": ["one"]})["text"], text_field="body") == (["one"], [])
 
 
+def test_objects_of_a_data_frame(built):
+    """Other columns are not looked at; the text is told what is wrong with it."""
+    assert built(pandas.DataFrame({"text": ["one"], "other": [object()]})) == (["one"], [])
+    mixed = pandas.Series(["one", 1], dtype=object)
+    for data in (mixed, pandas.DataFrame({"text": mixed})):
+        with pytest.raises(tm.errors.WrongTypeError, match="is read as columns of strings: .*Expected bytes"):
+            built(data)
+
+
 CONTAINERS = {
     "generator": lambda names: (name for name in names),
     "keys": lambda names: dict.fromkeys(names).keys(),

@@ -13,6 +13,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from inspect import isgeneratorfunction
 from itertools import islice
@@ -244,10 +245,7 @@ def _as_tables(
     if is_dataset(data):
         return DatasetTables(data, min(BATCH_ROWS, wanted() or BATCH_ROWS), resume)
     if hasattr(data, "__arrow_c_stream__"):  # a data frame of another library
-        try:
-            return [pa.table(data)]
-        except pa.ArrowInvalid:  # one column
-            return [pa.table({source.text_field: pa.chunked_array(data)})]
+        return [_table_of_frame(data, source)]
     if hasattr(data, "collect_schema"):  # a lazy frame of polars: what is not read stays where it is
         needed = data.select(_needed(data.collect_schema().names(), source))
         frames = needed.collect_batches() if hasattr(needed, "collect_batches") else [needed.collect()]
@@ -255,6 +253,17 @@ def _as_tables(
     if isinstance(data, Mapping):
         return [_table_of_columns(data, source)]
     return _tables_of_rows(data() if isgeneratorfunction(data) else data, source, wanted)
+
+
+def _table_of_frame(data: Any, source: Source) -> pa.Table:
+    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):  # the others may hold any object
+        data = data[_needed(list(data.columns), source)]
+    try:
+        with suppress(pa.ArrowInvalid):
+            return pa.table(data)
+        return pa.table({source.text_field: pa.chunked_array(data)})  # one column
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise WrongTypeError(f"a {type(data).__name__} is read as columns of strings: {error}") from error
 
 
 def _table_of_columns(data: Mapping[str, Any], source: Source) -> pa.Table:
