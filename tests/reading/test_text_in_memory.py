@@ -171,7 +171,7 @@ def test_objects_of_a_data_frame(built):
     assert built(pandas.DataFrame({"text": ["one"], "other": [object()]})) == (["one"], [])
     mixed = pandas.Series(["one", 1], dtype=object)
     for data in (mixed, pandas.DataFrame({"text": mixed})):
-        with pytest.raises(tm.errors.WrongTypeError, match="is read as columns of strings: .*Expected bytes"):
+        with pytest.raises(tm.errors.WrongTypeError, match=r"is read as columns of strings: .*Expected bytes"):
             built(data)
 
 
