@@ -483,3 +483,11 @@ def test_another_row_length_reads_no_source_and_runs_no_tokenizer(tmp_path, toke
         assert (view[:]["input_ids"].tolist(), view.stats.fill) == (ids, fill)
         assert len(view.split(a=0.5, b=0.5)["a"]) == part
         assert view.stats.tokens == store.num_tokens == view.stats.positions - view.stats.padding
+
+
+def test_views_are_equal_if_their_rows_and_fields_are(store):
+    view = tm.pack(store, 16)
+    assert view == tm.pack(store, 16)
+    assert hash(view) == hash(tm.pack(store, 16))
+    assert view != tm.pack(store, 16, fields=["input_ids"])
+    assert view != tm.pack(store, 8)

@@ -73,6 +73,12 @@ class View(Identified):
         """`np.asarray(view)`: the input_ids of all rows, which are made for it."""
         return np.asarray(self.rows(range(len(self)))["input_ids"], dtype)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the rows are the same, and have the same fields."""
+        return super().__eq__(other) and isinstance(other, View) and self._row_format == other._row_format
+
+    __hash__ = Identified.__hash__
+
     def __reduce__(self) -> tuple[type[View], tuple[Any, ...]]:
         return View, (self.store, self._layout, self._row_format, self._splits)
 
