@@ -121,10 +121,12 @@ def _unknown(name: str) -> Exception:
     if name.startswith("_") or find_spec(f"tokenmill.{name}") is not None:  # not imported yet
         return AttributeError(f"module 'tokenmill' has no attribute {name!r}")
     from tokenmill.habits import answer
-    from tokenmill.synonyms import nearest
+    from tokenmill.synonyms import nearest_or_all
 
     kind = ImportError if sys._getframe(3).f_code.co_name == "_handle_fromlist" else AttributeError
-    return kind(f"module 'tokenmill' has no attribute {name!r}{answer('tm', name) or nearest(name, __all__)}")
+    return kind(
+        f"module 'tokenmill' has no attribute {name!r}{answer('tm', name) or nearest_or_all(name, lambda: _HOMES)}"
+    )
 
 
 def __dir__() -> list[str]:

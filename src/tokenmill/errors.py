@@ -31,6 +31,7 @@ Example:
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -118,3 +119,10 @@ class MismatchError(StoreError):
 
 class CorruptError(StoreError):
     """Bytes on disk are damaged."""
+
+
+def __getattr__(name: str) -> Any:
+    from tokenmill.synonyms import nearest_or_all
+
+    near = nearest_or_all(name, lambda: (each for each in globals() if each.endswith("Error")))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near}")

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.errors import UnknownOptionError
-from tokenmill.synonyms import nearest, table
+from tokenmill.synonyms import nearest_or_all, table
 
 _SAME = {"n": "num", "total": "num", "doc": "document", "seq": "sequence"}
 _FILL = {"get", "the", "is", "all"}
@@ -96,7 +96,7 @@ def _unknown(kind: type, name: str, found: object) -> AttributeError:
     if text := answer(kind, name):
         return AttributeError(f"{kind.__name__} has no {name!r}{text}", name=name, obj=None)
     who = f"type object {kind.__name__!r}" if found is kind else f"{kind.__name__!r} object"
-    near = "" if name.startswith("_") else nearest(name, [each for each in dir(found) if each[0] != "_"])
+    near = nearest_or_all(name, lambda: dir(found))
     return AttributeError(f"{who} has no attribute {name!r}{near}", name=name, obj=None)
 
 

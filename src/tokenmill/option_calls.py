@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
@@ -33,6 +34,9 @@ VERBS: dict[str, type[Options]] = {
 }
 
 TOKENIZER_HELP = "what tm.load_tokenizer takes: a path, a name, or an object of another library"
+_SAY_LITTLE = set(
+    "fil keep byt read siz them block group with only that each nam".split()
+)  # stems of words of the help
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -143,7 +147,24 @@ def refuse_unknown(function: str, keywords: Collection[str], known: Collection[s
 
 def _remedy(function: str, keyword: str, known: Collection[str]) -> str:
     where = function.rpartition(".")[2]
-    return remedy(keyword, where, {name: name for name in known}, in_verbs) or f"; it has {', '.join(known)}"
+    known_here = {name: name for name in known}
+    near = remedy(keyword, where, known_here, in_verbs) or by_help(keyword, known_here)
+    return near or (f"; help({function}) lists its options" if len(known) > 9 else f"; it has {', '.join(known)}")
+
+
+def by_help(option: str, known: Mapping[str, str]) -> str:
+    """The options whose help has a word of this one, if that sets them apart, such as "mask_labels" for "eod_mask_loss"."""
+    every = [item for group in VERBS.values() for item in declared(group).items()]
+    helps = {name: _stems(f"{name} {each.help_line}") for name, each in every}
+    found = [[each for each in known if stem in helps.get(each, ())] for stem in _stems(option)]
+    few = Counter(each for names in found if len(names) < 4 for each in names)
+    near = [known[each] for each in sorted(known, key=lambda each: -few[each]) if each in few]
+    return f"; is it {' or '.join(near[:3])}?" if near else ""
+
+
+def _stems(text: str) -> set[str]:
+    words = re.findall(r"[a-z]{4,}", text.lower().replace("_", " "))
+    return {re.sub(r"(ing|ed|es|s|e)$", "", word) for word in words} - _SAY_LITTLE
 
 
 def in_verbs(option: str) -> str:

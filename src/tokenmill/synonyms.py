@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import TypeAlias
 
 Table: TypeAlias = Sequence[Sequence[str]]
+_AROUND = (r"[_-](path|dir|folder|file|name)s?$", r"^-*(allow|use|do|with|enable|is|return|set|default|as|no)[_-]")
+_SHORT = {"len": "length", "doc": "document", "seq": "sequence", "col": "column", "sep": "separator"}
 
 
 @cache
@@ -52,12 +54,13 @@ def choice_remedy(of: str, typed: str, choices: Collection[str]) -> str:
         fitting = " or ".join(each for each in meaning.split("|") if each in choices)
         if fitting or " " in meaning:
             return f"; did you mean {fitting}?" if fitting else f"; {meaning.rpartition('|')[2]}"
-    return nearest(typed, choices)
+    all_of_them = f"; there are {', '.join(choices)}" if of == "commands" else ""  # a value's message has them already
+    return nearest(typed, choices) or all_of_them
 
 
 def _meanings(of: str, word: str, here: Collection[str]) -> Iterator[str]:
-    """What a table has for a word at a place, first as it is typed, then without an ending such as -s or _path."""
-    for typed in dict.fromkeys([word, word.rstrip("s"), re.sub(r"[_-](path|dir|folder|file|name)s?$", "", word)]):
+    """What a table has for a word at a place, first as it is typed, then without -s, or what goes around: use_, _path."""
+    for typed in dict.fromkeys([word, word.rstrip("s"), *(re.sub(each, "", word) for each in _AROUND)]):
         for meaning, words, *places in table(of):
             if _key(typed) in map(_key, words.split()) and (not places or not set(places[0].split()).isdisjoint(here)):
                 yield meaning
@@ -68,6 +71,12 @@ def nearest(name: str, names: Collection[str]) -> str:
     plain = {_plain(one): one for one in names}
     near = _closest(name, plain)
     return f"; did you mean {plain[near]}?" if near else ""
+
+
+def nearest_or_all(name: str, names: Callable[[], Iterable[str]]) -> str:
+    """The same for an attribute, and if nothing is near, what there is; nothing for names that programs look for."""
+    public = [] if name.startswith("_") else sorted(each for each in names() if each[0] != "_")
+    return nearest(name, public) or (f"; it has {', '.join(public)}" if public else "")
 
 
 def _closest(name: str, names: Collection[str]) -> str:
@@ -99,5 +108,8 @@ def _plain(name: str) -> str:
 
 
 def _key(word: str) -> str:
-    """A word as it is compared: n_jobs, numJobs and --num-jobs are one."""
-    return re.sub(r"^n_", "num_", _plain(word)).replace("_", "")
+    """A word as it is compared: n_jobs, numJobs and --num-jobs are one, and so are max_doc_len and max_document_length."""
+    full = re.sub(r"^n_", "num_", _plain(word))
+    for short, long in _SHORT.items():
+        full = re.sub(rf"(?<![a-z]){short}(?=s?(_|$))", long, full)
+    return full.replace("_", "")

@@ -41,6 +41,11 @@ def test_the_package_runs_as_a_module():
         (["cache", "rm", "x"], "tokenmill cache: no command 'rm'; did you mean remove?"),
         (["help", "biuld"], "tokenmill: no command 'biuld'; did you mean build?"),
         (["build", "-x"], "tokenmill build: no option '-x' (see: tokenmill build --help)"),
+        (
+            ["build", "--machine"],
+            "no option '--machine'; is it --backend or --dashboard? (see: tokenmill build --help)",
+        ),
+        (["blorp"], "no command 'blorp'; there are build, estimate, run, "),
         (["--verison"], "tokenmill: no option '--verison'; did you mean --version?"),
         (["build", "x", "-t", "y", "--separator", "---"], "if it is the value of --separator, write --separator=---"),
         (["build", "x", "-t", "y", "--format", "jsn"], "--format: 'jsn' is not one of auto, text, lines, jsonl,"),

@@ -111,7 +111,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(world):
 
 def test_other_names_are_not_there(world):
     for name in OBJECTS:
-        with pytest.raises(AttributeError, match=f"'{name}' object has no attribute 'xyzzy'$"):
+        with pytest.raises(AttributeError, match=rf"'{name}' object has no attribute 'xyzzy'; it has \w+, .*\w$"):
             _ = world[name.lower()].xyzzy
         assert not hasattr(world[name.lower()], "__cuda_array_interface__")
         assert not hasattr(type(world[name.lower()]), "__torch_function__")
@@ -213,6 +213,23 @@ def test_encodings_of_tiktoken_need_no_prefix(monkeypatch):
         with pytest.raises(ZeroDivisionError):
             tm.load_tokenizer(name)
     assert asked == ["cl100k_base", "o200k_harmony", "p50k_edit"]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("tm.xyzzy", "it has Loader, Source, Store, "),
+        ("tm.errors.XyzzyErr", "it has BuildError, CorruptError, "),
+        ("tm.errors.StoresError", "did you mean StoreError?"),
+        ("mixture.xyzzy", "it has counts, fingerprint, "),
+        ("view.stats.xyzzy", "it has as_dict, boundaries, "),
+        ("view.stats.fil", "did you mean fill?"),
+        ("tm.export(store, 'of_names', format='nanogpt').xyzzy", "it has bytes, failed, files, "),
+    ],
+)
+def test_every_unknown_name_is_answered_with_what_there_is(world, code, says):
+    with pytest.raises(AttributeError, match=re.escape(says)):
+        eval(code, world)  # noqa: S307
 
 
 def test_names_that_are_imported_are_answered():

@@ -153,7 +153,10 @@ def test_signatures_are_the_declarations(verb):
         ),
         (lambda: tm.mix({}, stage=[]), "tm.mix has no option 'stage'; did you mean stages?"),
         (lambda: tm.recipe({}, sett={}), "tm.recipe has no option 'sett'; did you mean set?"),
-        (lambda: tm.pack("x", 8, wibble=2), "tm.pack has no option 'wibble'; it has store, seq_len, "),
+        (lambda: tm.pack("x", 8, wibble=2), "tm.pack has no option 'wibble'; help(tm.pack) lists its options"),
+        (lambda: tm.pack("x", 8, eod_mask_loss=1), "'eod_mask_loss'; is it mask_labels or fields?"),
+        (lambda: tm.load("x", 8, distributed=True), "'distributed'; is it rank or world_size?"),
+        (lambda: tm.recipe({}, wibble=2), "tm.recipe has no option 'wibble'; it has "),
         (
             lambda: tm.pack("x", 8, strategy="bestfit"),
             "strategy='bestfit' is not one of concat, best_fit, pad, windows",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tokenmill.formatting import printable
-from tokenmill.option_calls import in_verbs
+from tokenmill.option_calls import by_help, in_verbs
 from tokenmill.synonyms import choice_remedy, remedy
 
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
@@ -94,7 +94,7 @@ class CommandParser(argparse.ArgumentParser):
         near = remedy(word.partition("=")[0], self.prog.split()[-1], known, self._elsewhere)
         if not near and before is not None and before.nargs is None:
             near = f"; if it is the value of {before.option_strings[-1]}, write {before.option_strings[-1]}={word}"
-        return f"no option {word!r}{near}"
+        return f"no option {word!r}{near or by_help(word, known)}"
 
     def _elsewhere(self, option: str) -> str:
         """ "--seq-len of tokenmill stats and tokenmill export", an option of Python, or nothing."""

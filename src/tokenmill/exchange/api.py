@@ -21,7 +21,7 @@ from tokenmill.exchange.output import Output, OutputFile, refuse_others
 from tokenmill.exchange.registry import FORMATS
 from tokenmill.exchange.selection import Selection
 from tokenmill.formatting import first_names, human, some
-from tokenmill.habits import answer
+from tokenmill.habits import Answering, answer
 from tokenmill.io import disk
 from tokenmill.io.atomic import digest, naming_files
 from tokenmill.io.mirror import mirrored_url
@@ -44,7 +44,7 @@ PACKING = (*declared(LayoutOptions), *declared(RowOptions), "dtype")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Exported:
+class Exported(Answering):
     """A finished export: where it is, what is in it, and a line of Python that reads it back. `print` shows all of it."""
 
     path: Path  # the folder, or the only file

@@ -20,6 +20,7 @@ import numpy as np
 from tokenmill.display import one_line
 from tokenmill.errors import UsageError, WrongTypeError
 from tokenmill.formatting import some
+from tokenmill.habits import Answering
 from tokenmill.io.atomic import canonical, digest
 from tokenmill.loading.order import Numbers
 from tokenmill.option_calls import suggests
@@ -96,7 +97,7 @@ def _checked_stages(stages: Any, views: dict[str, View]) -> list[Stage]:
     return checked
 
 
-class Mixture:
+class Mixture(Answering):
     """Several views with weights, for `tm.load`. `mixture.counts(n)` returns the rows of each among the first n samples."""
 
     def __init__(self, views: dict[str, View], stages: list[Stage]) -> None:

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from tokenmill.display import html_table, one_line
 from tokenmill.formatting import percent, some
+from tokenmill.habits import Answering
 
 BAR = 40  # characters of the longest bar of a histogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Answering):
     """What becomes of the tokens of a view: attributes, or `stats["fill"]`; `print(stats)` prints a table.
 
     `tokens` and `documents` count the view before anything is left out. `positions` are the cells of all rows. `truncated`

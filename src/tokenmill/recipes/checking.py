@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenmill.display import fields_in_one_line
 from tokenmill.errors import UsageError
-from tokenmill.option_calls import in_verbs
+from tokenmill.option_calls import by_help, in_verbs
 from tokenmill.option_kinds import Many, Text
 from tokenmill.option_types import Option, Options, declared
 from tokenmill.options import PackOptions, ReadOptions, SplitOptions
@@ -84,7 +84,8 @@ def _refuse_unknown(keys: Keys, known: Collection[str], section: str) -> None:
         if name not in known:
             key = f"{section}.{name}" if section else name
             where = "rows" if section == "pack" else section.partition(".")[0] or "top"  # not as in tm.pack
-            near = remedy(name, where, {each: each for each in known}, _elsewhere)
+            here = {each: each for each in known}
+            near = remedy(name, where, here, _elsewhere) or by_help(name, here)
             raise written.error(f"{key} is not a key of a recipe{near} ({section or 'top'}: {', '.join(known)})")
 
 
