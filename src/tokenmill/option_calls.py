@@ -34,9 +34,22 @@ VERBS: dict[str, type[Options]] = {
 }
 
 TOKENIZER_HELP = "what tm.load_tokenizer takes: a path, a name, or an object of another library"
-_SAY_LITTLE = set(
-    "fil keep byt read siz them block group with only that each nam".split()
-)  # stems of words of the help
+_SAY_LITTLE = {
+    "fil",
+    "keep",
+    "byt",
+    "read",
+    "siz",
+    "them",
+    "block",
+    "group",
+    "with",
+    "only",
+    "that",
+    "each",
+    "nam",
+    "sav",
+}
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -38,7 +38,12 @@ def remedy(word: str, where: str, known: Mapping[str, str], elsewhere: Callable[
     if " " in meaning and name not in known:
         return "; " + re.sub(r"\{(\w+)\}", lambda option: known.get(option[1]) or elsewhere(option[1]), meaning)
     there = elsewhere(name)
-    here = [name, *meaning.split("|"), "" if there or meaning else _closest(word, known)]
+    here = [
+        name,
+        *meaning.split("|"),
+        *(re.sub(each, "", name) for each in _AROUND),
+        "" if there or meaning else _closest(word, known),
+    ]
     near = next((known[each] for each in here if each in known), "")
     if there and not near:
         home = there.partition(" of ")[2]

@@ -54,8 +54,8 @@ class Stats(Answering):
     def __getitem__(self, name: str) -> Any:
         try:
             return getattr(self, name)
-        except AttributeError:
-            raise KeyError(name) from None
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
 
     def as_dict(self) -> dict[str, Any]:
         """All figures as JSON values."""
