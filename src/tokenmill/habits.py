@@ -93,6 +93,8 @@ class Identified(Answering):
 
 
 def _unknown(kind: type, name: str, found: object) -> AttributeError:
+    if name.startswith("_"):  # what libraries look for is no mistake, and costs nothing
+        return AttributeError(f"{kind.__name__!r} has no attribute {name!r}", name=name, obj=None)
     if text := answer(kind, name):
         return AttributeError(f"{kind.__name__} has no {name!r}{text}", name=name, obj=None)
     who = f"type object {kind.__name__!r}" if found is kind else f"{kind.__name__!r} object"
