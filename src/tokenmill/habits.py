@@ -45,6 +45,8 @@ class _Answered(type):
     if not TYPE_CHECKING:  # type checkers still find misspelt names
 
         def __getattr__(cls, name):
+            if name in vars(cls).get("__annotations__", ()):  # dataclasses look for the defaults of fields
+                raise AttributeError(name)
             raise _unknown(cls, name, cls)
 
         def __call__(cls, *args, **keywords):

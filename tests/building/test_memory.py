@@ -96,7 +96,7 @@ def test_one_document_of_200_mb(tokenizer_path, tmp_path, real_texts):
     assert 50e6 < peak.largest < 450e6
     # The first part of it is what the first part alone would be, up to where the two differ: its last words.
     head = tm.load_tokenizer(tokenizer_path).encode(text[:1_000_000].decode("utf-8", "ignore"))
-    assert store[0][: len(head) - 10].tolist() == head[:-10].tolist()
+    assert store[0][: len(head) - 10].tolist() == head[:-10]
 
 
 def peak_of(command: list[str]) -> int:
