@@ -68,7 +68,7 @@ def matching_splits(split: Any, splits: Collection[str], where: str) -> list[str
         raise UsageError(f"split={split!r} is not the name of a split")
     same = [name for name in splits if name == split] or [name for name in splits if _meaning(name) == _meaning(split)]
     if not same:
-        named = "no file or folder has a name such as train or validation; leave split out to read all"
+        named = "no file or folder has a name such as train or validation; leave split out to read all; view.split cuts parts"
         there = f"it has {', '.join(splits)}" if splits else named
         there += "; its first rows are max_rows=1000" if "[" in split else ""
         raise UsageError(f"{where} has no split {split!r}; {there}")
