@@ -75,7 +75,9 @@ class View(Identified):
 
     def __eq__(self, other: object) -> bool:
         """Whether the rows are the same, and have the same fields."""
-        return super().__eq__(other) and isinstance(other, View) and self._row_format == other._row_format
+        if not isinstance(other, View):
+            return NotImplemented
+        return self.fingerprint == other.fingerprint and self._row_format == other._row_format
 
     __hash__ = Identified.__hash__
 

@@ -502,8 +502,7 @@ def store_unless_text(data: Any, tokenizer: Any) -> Store | None:
             return open_store(path)
     except MissingStoreError as error:
         what = str(error)
-    hint = answer("opened", type(data).__name__) or "; text needs a tokenizer, such as -t gpt2 (tokenizer='gpt2')"
-    raise MissingStoreError(f"{what}{hint}")
+    raise MissingStoreError(f"{what}; text needs a tokenizer, such as -t gpt2 (tokenizer='gpt2')")
 
 
 if not TYPE_CHECKING:  # a decorated function has no type before this module is analysed, which __init__ needs
