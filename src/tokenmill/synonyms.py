@@ -112,6 +112,7 @@ def _plain(name: str) -> str:
     return name.strip("-").lower().replace("-", "_")
 
 
+@cache
 def _key(word: str) -> str:
     """A word as it is compared: n_jobs, numJobs and --num-jobs are one, and so are max_doc_len and max_document_length."""
     full = re.sub(r"^n_", "num_", _plain(word))
