@@ -19,12 +19,14 @@ _AROUND = (r"[_-](path|dir|folder|file|name)s?$", r"^-*(allow|use|do|with|enable
 _SHORT = {"len": "length", "doc": "document", "seq": "sequence", "col": "column", "sep": "separator"}
 
 
-@cache
 def table(name: str) -> Table:
     """A table of data/words.toml: "options", "values", "commands" or "names"."""
-    text = files("tokenmill").joinpath("data", "words.toml").read_text("utf-8")
-    found: Table = tomllib.loads(text)[name]
-    return found
+    return _tables()[name]
+
+
+@cache
+def _tables() -> dict[str, Table]:
+    return tomllib.loads(files("tokenmill").joinpath("data", "words.toml").read_text("utf-8"))
 
 
 def remedy(word: str, where: str, known: Mapping[str, str], elsewhere: Callable[[str], str]) -> str:
@@ -33,17 +35,11 @@ def remedy(word: str, where: str, known: Mapping[str, str], elsewhere: Callable[
     `known` are the options there by name, as they are written. `elsewhere` says where else an option of a name is, such as
     "seq_len of tm.pack", or nothing.
     """
-
     name, meaning = _plain(word), next(_meanings("options", word, {where}), "")
     if " " in meaning and name not in known:
         return "; " + re.sub(r"\{(\w+)\}", lambda option: known.get(option[1]) or elsewhere(option[1]), meaning)
     there = elsewhere(name)
-    here = [
-        name,
-        *meaning.split("|"),
-        *(re.sub(each, "", name) for each in _AROUND),
-        "" if there or meaning else _closest(word, known),
-    ]
+    here = [name, *meaning.split("|"), *_bare(name), "" if there or meaning else _closest(word, known)]
     near = next((known[each] for each in here if each in known), "")
     if there and not near:
         home = there.partition(" of ")[2]
@@ -65,10 +61,15 @@ def choice_remedy(of: str, typed: str, choices: Collection[str]) -> str:
 
 def _meanings(of: str, word: str, here: Collection[str]) -> Iterator[str]:
     """What a table has for a word at a place, first as it is typed, then without -s, or what goes around: use_, _path."""
-    for typed in dict.fromkeys([word, word.rstrip("s"), *(re.sub(each, "", word) for each in _AROUND)]):
+    for typed in dict.fromkeys([word, word.rstrip("s"), *_bare(word)]):
         for meaning, words, *places in table(of):
             if _key(typed) in map(_key, words.split()) and (not places or not set(places[0].split()).isdisjoint(here)):
                 yield meaning
+
+
+def _bare(word: str) -> list[str]:
+    """The word without what goes around: use_, _path."""
+    return [re.sub(each, "", word) for each in _AROUND]
 
 
 def nearest(name: str, names: Collection[str]) -> str:

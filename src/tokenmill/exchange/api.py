@@ -113,12 +113,11 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
     options = replace(arguments, tokens_per_file=1 << 62) if file and not arguments.tokens_per_file else arguments
     job = Job(parts, options, store._manifest.tokenizer)
     files, indexes = format.files(job)
-    if file and len(files) > 1:
-        several = f"{len(files)} files ({first_names(each.name for each in files)})"
+    if file:
         is_named = len(parts) > 1 and arguments.shares is None and not isinstance(data, Mapping)
-        choose = f", or {option_name('split', 'all')}" if is_named else ""
-        raise UsageError(f"{out} cannot be {several}: give a folder, such as {out.with_suffix('')}{choose}")
-    files, indexes = ([replace(files[0], name=file)], []) if file else ([*files, *_tokenizer_files(store)], indexes)
+        files, indexes = [_only(files, out, is_named=is_named)], []
+    else:
+        files = [*files, *_tokenizer_files(store)]
     facts = {"format": format.name, **_facts(job, store), "origins": _origins(stores, arguments)}
     with naming_files(), Output(folder, report, file=file) as output:
         before = format.name if output.receipt is None else output.receipt["facts"].get("format")
@@ -129,10 +128,24 @@ def export_files(data: Any, arguments: ExportArguments, report: Report | None = 
         written = 0 if output.is_current(facts, files, indexes) else output.write(facts, files, indexes)
         names = [*(each.name for each in files), *(each.name for each in indexes)]
         nbytes = sum(os.stat(folder / name).st_size for name in names)
-    first, dtype = folder / names[0], flat_dtype(job.vocab_size).name
-    places = {"out": out, "file": first, "folder": first.parent, "prefix": first.with_suffix("")}
-    read_it = format.reads.format(**{name: str(place) for name, place in places.items()}, dtype=dtype)
+    read_it = _reading(job, format, out, folder / names[0])
     return Exported(out, format.name, len(names), nbytes, written, tuple(parts), *_amounts(job, stores), read_it)
+
+
+def _only(files: list[OutputFile], out: Path, *, is_named: bool) -> OutputFile:
+    """The file of an export to one file; UsageError if there are several. `is_named`: they are splits of a store."""
+    if len(files) > 1:
+        several = f"{len(files)} files ({first_names(each.name for each in files)})"
+        choose = f", or {option_name('split', 'all')}" if is_named else ""
+        raise UsageError(f"{out} cannot be {several}: give a folder, such as {out.with_suffix('')}{choose}")
+    return replace(files[0], name=out.name)
+
+
+def _reading(job: Job, format: ExchangeFormat, out: Path, first: Path) -> str:
+    """Python that reads the export, or the first of its files, as `data`."""
+    places = {"out": out, "file": first, "folder": first.parent, "prefix": first.with_suffix("")}
+    dtype = flat_dtype(job.vocab_size).name
+    return format.reads.format(**{name: str(place) for name, place in places.items()}, dtype=dtype)
 
 
 def _amounts(job: Job, stores: list[Store]) -> tuple[dict[str, dict[str, int]], tuple[str, ...], int]:
